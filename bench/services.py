@@ -195,7 +195,7 @@ def redis_program() -> str | None:
 
 def _tests_postgres() -> Any:
     """The module of the tests that runs a private Postgres; loaded by path, because tests/ is not a package."""
-    path = homes.ROOT / "tests" / "servers" / "postgres.py"
+    path = homes.ROOT / "tests" / "support" / "servers" / "postgres.py"
     spec = importlib.util.spec_from_file_location("bench_private_postgres", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules.get(spec.name) or importlib.util.module_from_spec(spec)

@@ -10,6 +10,8 @@ import pytest
 import tidy
 from tidy import Finding, Source
 
+from support.postgres import claim_pages
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "detent"
 CODE = {".py", ".sql", ".js", ".lua"}
@@ -33,6 +35,14 @@ CLOCK_ALLOWED: dict[tuple[str, str], str] = {}
 STATUS_ALLOWED: dict[tuple[str, str], str] = {
     ("transports/redis_streams/maintenance.py", "pending"): "a column of XINFO",
     ("core/alerts.py", "pending"): "the state of an alert, not of a job",
+    (
+        "stores/postgres/schema_views.sql",
+        "Parked",
+    ): "the view of formal shows a long wait so, as its contract's view does",
+    (
+        "stores/sqlite/schema_views.sql",
+        "Parked",
+    ): "the view of formal shows a long wait so, as its contract's view does",
 }
 
 
@@ -131,6 +141,23 @@ def test_no_file_names_a_path_of_this_machine() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     report(finding for source in modules() for finding in tidy.check_docstring(source))
+
+
+def test_the_pages_of_the_claim_statements_are_up_to_date() -> None:
+    written = {path.name: path.read_text("utf-8") for path in claim_pages.FOLDER.glob("*")}
+    stale = sorted(name for name, _ in written.items() ^ claim_pages.pages().items())
+    if stale:
+        pytest.fail(f"docs/sql differs from the statements, run `make sql`: {', '.join(dict.fromkeys(stale))}", False)
+
+
+def test_the_pages_of_the_claim_statements_show_what_runs() -> None:
+    from detent.stores.postgres.dialect import queries
+
+    executed = queries(own_clock=False)
+    shown = {name.removesuffix(".sql"): text for name, text in claim_pages.pages().items() if name.endswith(".sql")}
+    assert len(shown) >= 7 and "settle_and_claim" in shown
+    for name, text in shown.items():
+        assert claim_pages.code(text) == claim_pages.code(executed[name]) + ";"
 
 
 def report(findings: Iterable[Finding], allowed: dict[tuple[str, str], str] | None = None) -> None:

@@ -16,8 +16,15 @@ from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
 
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{is_true}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
-_TRUNCATE = "TRUNCATE jobs, events, notes, steps, keys, workers"
+_LEFT_IN_SQLITE = (
+    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1)"
+    " + (SELECT count(*) FROM detent_jobs WHERE lease_until IS NOT NULL)"
+)
+LEFT = "SELECT (SELECT count(*) FROM detent.queue) + (SELECT count(*) FROM detent.lease_list)"
+TRUNCATE = (
+    "SET search_path = detent; TRUNCATE jobs, events, notes, steps, keys, workers,"
+    " queue, timers, claims, deadlines, awaiting_approval"
+)
 
 
 async def step(number: int) -> int:
@@ -115,7 +122,7 @@ class DetentOnSqlite(DetentPeer):
     def remaining(self) -> int:
         connection = apsw.Connection(str(self.path))
         try:
-            return int(connection.execute(_LEFT.format(is_true=" = 1")).fetchall()[0][0])
+            return int(connection.execute(_LEFT_IN_SQLITE).fetchall()[0][0])
         finally:
             connection.close()
 
@@ -128,10 +135,10 @@ class DetentOnPostgres(DetentPeer):
         self.side_connection: Any = await asyncpg.connect(URL)
 
     async def reset(self) -> None:
-        await self.side_connection.execute(_TRUNCATE)
+        await self.side_connection.execute(TRUNCATE)
 
     async def remaining(self) -> int:
-        return int(await self.side_connection.fetchval(_LEFT.format(is_true="")))
+        return int(await self.side_connection.fetchval(LEFT))
 
     async def close(self) -> None:
         with suppress(Exception):

@@ -9,7 +9,6 @@ import redis.asyncio as redis
 
 from detent import Context, Detent
 from detent.client.stream_app import orchestrator, stream_settings
-from detent.streams.orchestrator import BATCH as PUBLISH_BATCH
 from detent.streams.orchestrator import Orchestrator
 
 from .counting import handled, picked_up
@@ -17,8 +16,11 @@ from .protocol import PART, URL, Peer
 
 DATABASE, _, REDIS = URL.partition(" ")
 SLOTS = {"drain": 300, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
-_TRUNCATE = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
+_LEFT = "SELECT (SELECT count(*) FROM detent.queue) + (SELECT count(*) FROM detent.lease_list)"
+_TRUNCATE = (
+    "SET search_path = detent; TRUNCATE jobs, events, notes, keys, workers, outbox, stream_epochs,"
+    " queue, timers, claims, deadlines, awaiting_approval"
+)
 
 
 def make_app() -> Detent:
@@ -36,7 +38,8 @@ def make_app() -> Detent:
 
 
 class DetentOnStreams(Peer):
-    """The client also runs the orchestrator; a bulk call returns after its tasks were published to the stream."""
+    """The client also runs the orchestrator, so that every measure includes the publishing; a bulk call returns after
+    its tasks are on the stream."""
 
     bulk = True
 
@@ -50,23 +53,26 @@ class DetentOnStreams(Peer):
         self.redis: Any = redis.Redis.from_url(REDIS)
         self.orchestrator: Orchestrator = await orchestrator(self.app, stream_settings(REDIS))
         self.running: asyncio.Task[None] | None = None
+        self.filled = 0
 
     async def reset(self) -> None:
         await self.side_connection.execute(_TRUNCATE)
         await self.redis.flushdb()
         await self.orchestrator.check_epoch()
+        self.filled = 0
+        if self.running is None:
+            self.running = asyncio.create_task(self.orchestrator.run())
 
     async def enqueue(self, caller: int) -> None:
         await self.app.jobs["noop"].enqueue()
 
     async def enqueue_batch(self, jobs: int) -> None:
         await self.app.jobs["noop"].enqueue_many([{}] * jobs)
-        while await self.orchestrator.publish_outbox() == PUBLISH_BATCH:
-            pass
+        self.filled += jobs
+        while await self.redis.xlen(self.orchestrator.transport.settings.task_stream) < self.filled:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
     async def enqueue_stamped(self, sent: float) -> None:
-        if self.running is None:
-            self.running = asyncio.create_task(self.orchestrator.run())
         await self.app.jobs["stamp"].enqueue(sent=sent)
 
     async def remaining(self) -> int:

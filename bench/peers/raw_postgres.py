@@ -10,10 +10,11 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneCache
-from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_values
-from detent.stores.postgres.dialect import compiled, queries
+from detent.stores.postgres.claims.claim import SETTINGS, settle_and_claim_values
+from detent.stores.postgres.dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
 from detent.stores.postgres.insert import insert
-from detent.stores.postgres.store import POOL_SETTINGS
+from detent.stores.postgres.names import Names
+from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore
 from detent.system.ids import RandomIds
 
 from .counting import handled
@@ -23,7 +24,11 @@ from .template import first_change
 CALLERS = 16
 _OTHER_ID = "01900000-0000-7000-8000-00000000000f"
 CLAIMED_AT_ONCE = int(VARIANT or 100)
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_LEFT = "SELECT (SELECT count(*) FROM detent.queue) + (SELECT count(*) FROM detent.lease_list)"
+_TRUNCATE = (
+    "SET search_path = detent; TRUNCATE jobs, events, notes, steps, keys, workers,"
+    " queue, timers, claims, deadlines, awaiting_approval"
+)
 
 
 class StatementRecorded(Exception):
@@ -40,10 +45,10 @@ class RecordingConnection:
         return called
 
 
-async def insert_statement(changes: list[Any], lanes: list[int]) -> tuple[str, list[Any]]:
+async def insert_statement(names: Names, changes: list[Any], lanes: list[int]) -> tuple[str, list[Any]]:
     """The INSERT that Detent runs for these changes, and its values."""
     try:
-        await insert(RecordingConnection(), changes, lanes)
+        await insert(RecordingConnection(), namespace_of(DEFAULT_SCHEMA), names, changes, lanes)
     except StatementRecorded as recorded:
         return recorded.args[0], list(recorded.args[1])
     raise AssertionError("insert ran no statement")
@@ -58,17 +63,20 @@ class RawPostgres(Peer):
     async def open(self) -> None:
         change, lane = await first_change(URL)
         self.template_id = change.after.id
-        self.text, self.values = await insert_statement([change], [lane])
+        store = PostgresStore(URL)
+        await store.open({}, CONTRACTS)
+        self.text, self.values = await insert_statement(store._names, [change], [lane])
         other = replace(
             change, after=replace(change.after, id=_OTHER_ID), events=[replace(change.events[0], job_id=_OTHER_ID)]
         )
-        self.bulk_text, self.columns = await insert_statement([change, other], [lane] * 2)
+        self.bulk_text, self.columns = await insert_statement(store._names, [change, other], [lane] * 2)
+        await store.close()
         assert self.template_id in self.values, "the id is one parameter, for the job and for its event"
         self.ids = RandomIds()
         self.connections = [await connect(POOL_SETTINGS) for _ in range(CALLERS)]
 
     async def reset(self) -> None:
-        await self.connections[0].execute("TRUNCATE jobs, events, notes, steps, keys, workers")
+        await self.connections[0].execute(_TRUNCATE)
 
     async def enqueue(self, caller: int) -> None:
         job_id = self.ids.job()
@@ -102,7 +110,9 @@ class RawPostgres(Peer):
         connection = await connect(SETTINGS)
         query = compiled(queries(False)["settle_and_claim"])
         values = await constant_values(connection)
-        positions = {name: query.names.index(name) for name in ("ids", "tokens", "results")}
+        positions = {
+            name: query.names.index(name) for name in ("ids", "tokens", "results", "done_times", "done_numbers")
+        }
         arguments = [values[name] for name in query.names]
         rows: list[Any] = await connection.fetch(query.text, *arguments)
         while len(rows) > 1:
@@ -113,6 +123,8 @@ class RawPostgres(Peer):
             arguments[positions["ids"]] = sorted(ids)
             arguments[positions["tokens"]] = [values["token"]] * len(ids)
             arguments[positions["results"]] = [None] * len(ids)
+            arguments[positions["done_times"]] = [str(rows[0][11])]
+            arguments[positions["done_numbers"]] = [str(rows[0][17])]
             rows = await connection.fetch(query.text, *arguments)
         await connection.close()
         wait_for_signal()
@@ -138,14 +150,17 @@ async def record_steps(connection: Any, ids: list[str], token: str) -> None:
 
 async def constant_values(connection: Any) -> dict[str, Any]:
     """Parameters that are the same for every settle_and_claim: lanes, token, edges of the standard contract."""
-    groups = await connection.fetch("SELECT id, contract, queue, job_type FROM lane_groups")
-    version = await connection.fetchval("SELECT value FROM lane_version")
+    groups = await connection.fetch("SELECT id, contract, queue, job_type FROM detent.lane_groups")
+    version = await connection.fetchval("SELECT value FROM detent.lane_version")
     lane_cache = LaneCache(version, {row[0]: (row[1], row[2], row[3]) for row in groups})
     request = ClaimRequest("raw", "raw-token", CLAIMED_AT_ONCE, 30 * SECOND)
-    edges = Edges(CONTRACTS)
+    store = PostgresStore(URL)
+    await store.open({}, CONTRACTS)
+    edges, worker = store._edges, await store._names.actor("raw")
+    await store.close()
     now = time.time_ns() // 1_000
     contracts = {row[1] for row in groups}
-    return settle_and_claim_values([], request, lane_cache, edges, now) | edges.values("end", contracts)
+    return settle_and_claim_values([], request, lane_cache, edges, worker, now) | edges.values("end", contracts)
 
 
 async def connect(settings: dict[str, str]) -> Any:

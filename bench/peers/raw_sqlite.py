@@ -8,10 +8,10 @@ from typing import Any
 import apsw
 
 from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Edge
 from detent.core.times import SECOND
-from detent.stores.rows import created_values
 from detent.stores.sqlite.session import connect
-from detent.stores.sqlite.tx import SQL
+from detent.stores.sqlite.tx import SQL, plain_created_values
 from detent.system.ids import RandomIds
 
 from .counting import handled
@@ -20,7 +20,10 @@ from .template import first_change
 
 CLAIMED_AT_ONCE = int(VARIANT or 100)
 PATH = Path(URL.removeprefix("sqlite:///"))
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready = 1) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_LEFT = (
+    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1)"
+    " + (SELECT count(*) FROM detent_jobs WHERE lease_until IS NOT NULL)"
+)
 
 
 class RawSqlite(Peer):
@@ -39,11 +42,12 @@ class RawSqlite(Peer):
             PATH.with_name(PATH.name + ending).unlink(missing_ok=True)
         change, lane = await first_change(URL)
         self.connection = connect(str(PATH), "FULL")
-        self.connection.execute("DELETE FROM events; DELETE FROM jobs")
-        self.row = (*created_values(change.after)[1:], lane)
-        assert created_values(change.after)[0] == change.after.id
-        event = change.events[0]
-        self.event = (event.seq, event.event, event.source, event.target, event.at, event.actor, None, lane)
+        ((state,),) = self.connection.execute("SELECT state FROM detent_jobs").fetchall()
+        self.row = (*plain_created_values(change.after)[1:], state, lane)
+        assert plain_created_values(change.after)[0] == change.after.id
+        events: Any = self.connection.execute("SELECT seq, edge, at, actor, data, lane FROM detent_events")
+        (self.event,) = events.fetchall()
+        self.connection.execute("DELETE FROM detent_events; DELETE FROM detent_jobs")
 
     def enqueue(self, caller: int) -> None:
         assert self.connection is not None
@@ -73,24 +77,25 @@ class RawSqlite(Peer):
         """Settle batch k and claim batch k+1 in one transaction, until no job is left."""
         connection = connect(str(PATH), "FULL")
         lane = connection.execute(SQL["walk_lanes"], {"from": 0, "hops": 1}).fetchall()[0][0]
+        claim, succeed = _numbers(connection, _CLAIMED), _numbers(connection, _SUCCEEDED)
         held: dict[str, str] = {}
         while True:
             now = time.time_ns() // 1_000
             connection.execute("BEGIN IMMEDIATE")
             if held:
-                parameters = SUCCEED | {"held": json.dumps(held), "now": now, "family": False}
+                parameters = SUCCEED | succeed | {"held": json.dumps(held), "now": now}
                 connection.execute(SQL["succeed_events"], parameters)
                 connection.execute(SQL["succeed_jobs"], parameters)
-            ids = [row[0] for row in connection.execute(SQL["pick_lane"], (lane, CLAIMED_AT_ONCE)).fetchall()]
-            if ids:
-                parameters = CLAIM | {"ids": json.dumps(ids), "now": now}
+            picked: Any = connection.execute(SQL["pick_lane"], (lane, CLAIMED_AT_ONCE)).fetchall()
+            if picked:
+                parameters = CLAIM | claim | {"numbers": json.dumps([row[0] for row in picked]), "now": now}
                 connection.execute(SQL["claim_events"], parameters)
                 connection.execute(SQL["claim_jobs"], parameters)
             connection.execute("COMMIT")
-            if not ids:
+            if not picked:
                 break
-            handled(len(ids))
-            held = dict.fromkeys(ids, TOKEN)
+            handled(len(picked))
+            held = {row[1]: TOKEN for row in picked}
         connection.close()
         wait_for_signal()
 
@@ -99,12 +104,16 @@ TOKEN = "raw-token"
 _STANDARD = CONTRACTS["standard"]
 _EDGES = {edge.event: edge for edge in _STANDARD.edges}
 _SUCCEEDED, _CLAIMED = _EDGES["job.succeeded"], _EDGES["job.claimed"]
-SUCCEED: dict[str, Any] = {
-    "source": _SUCCEEDED.source, "contract": _STANDARD.name, "target": _SUCCEEDED.target, "event": _SUCCEEDED.event,
-}  # fmt: skip
-CLAIM: dict[str, Any] = {
-    "event": _CLAIMED.event, "target": _CLAIMED.target, "worker": "raw", "token": TOKEN, "lease": 30 * SECOND,
-}  # fmt: skip
+SUCCEED: dict[str, Any] = {"source": _SUCCEEDED.source, "contract": _STANDARD.name, "family": False}
+CLAIM: dict[str, Any] = {"worker": 1, "token": TOKEN, "lease": 30 * SECOND}
+
+
+def _numbers(connection: apsw.Connection, edge: Edge) -> dict[str, Any]:
+    """The numbers of a transition and of the status it leads to."""
+    names = {"event": edge.event, "source": edge.source or "", "target": edge.target}
+    ((number,),) = connection.execute(SQL["find_edge"], names).fetchall()
+    ((state,),) = connection.execute(SQL["find_state"], {"contract": _STANDARD.name, "status": edge.target}).fetchall()
+    return {"edge": number, "target": state}
 
 
 PEER = RawSqlite

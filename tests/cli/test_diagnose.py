@@ -183,7 +183,7 @@ def test_contracts_stored_in_the_database_are_used_and_not_changed(cli: Cli) -> 
     assert cli("jobs", "cancel", job, code=1).err.startswith("OWN_INVALID")
     assert "custom" in cli("contract", "list").out
     assert cli("contract", "show", "own", "--json").json["name"] == "own"
-    rows = dict(apsw.Connection("shop.db").execute("SELECT name, definition FROM contracts").fetchall())
+    rows = dict(apsw.Connection("shop.db").execute("SELECT name, definition FROM detent_contracts").fetchall())
     assert '"lease_seconds": 2.0' in rows["standard"]
     assert "changed from the built-in version: standard" in cli("doctor", code=1).out
 

@@ -95,7 +95,7 @@ def test_migrate(cli: Cli) -> None:
     assert "is up to date" in cli("migrate").out
     fresh = cli("migrate", "--json", "--url", "sqlite:///fresh.db").json
     assert fresh == {"from": None, "schema": newest, "migrated": True}
-    assert "CREATE TABLE jobs" in cli("migrate", "--sql", "--url", "sqlite:///none.db").out
+    assert "CREATE TABLE detent_jobs" in cli("migrate", "--sql", "--url", "sqlite:///none.db").out
     assert cli("migrate", "--sql", "--json").json["migrations"][0]["number"] == 1
     assert not Path("none.db").exists()
 
@@ -103,7 +103,7 @@ def test_migrate(cli: Cli) -> None:
 def test_other_schemas_are_refused(cli: Cli) -> None:
     cli("migrate")
     connection = apsw.Connection("shop.db")
-    connection.pragma("user_version", 999)
+    connection.execute("INSERT INTO detent_schema VALUES (999)")
     connection.close()
     assert re.match(r"SCHEMA_MISMATCH: .*upgrade Detent", cli("jobs", "list", code=1).err)
     assert cli("migrate", code=1).err.startswith("SCHEMA_MISMATCH")

@@ -22,20 +22,22 @@ def fill(path: Path, job: dict[str, Any], jobs: int) -> None:
     """Insert copies of one finished job and its events with SQL; a million take about a minute."""
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
-    columns = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
-    others = ", ".join(name for name in columns if name not in ("id", "created_at", "updated_at"))
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)")]
+    others = ", ".join(name for name in columns if name not in ("id", "n", "created_at", "updated_at"))
     copy_id = "substr('0000000' || printf('%x', value), -8) || substr(:id, 9)"
     numbers = "WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < :jobs)"
     with connection:
         connection.execute(
-            f"{numbers} INSERT INTO jobs (id, created_at, updated_at, {others}) SELECT {copy_id},"
-            f" created_at - value * 100, updated_at - value * 100, {others} FROM n, jobs WHERE jobs.id = :id",
+            f"{numbers} INSERT INTO detent_jobs (id, created_at, updated_at, {others}) SELECT {copy_id},"
+            f" created_at - value * 100, updated_at - value * 100, {others} FROM n, detent_jobs WHERE"
+            f" detent_jobs.id = :id",
             {"id": job["id"], "jobs": jobs},
         )
         connection.execute(
-            f"{numbers} INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)"
-            f" SELECT {copy_id}, seq, event, source, target, at - value * 100, actor, execution_no, retries, lane"
-            " FROM n, events WHERE events.job_id = :id",
+            f"{numbers} INSERT INTO detent_events (job_id, seq, edge, at, actor, execution_no,"
+            f" retries, lane)"
+            f" SELECT {copy_id}, seq, edge, at - value * 100, actor, execution_no, retries, lane"
+            " FROM n, detent_events WHERE detent_events.job_id = :id",
             {"id": job["id"], "jobs": jobs},
         )
     connection.close()

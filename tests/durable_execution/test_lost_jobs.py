@@ -209,7 +209,7 @@ class StoppableClock:
 
 async def _end_lease(engine: Any, job_id: str) -> None:
     async def act(tx: Any) -> None:
-        tx.queries.connection.execute("UPDATE jobs SET lease_until = 1 WHERE id = ?", (job_id,))
+        tx.queries.connection.execute("UPDATE detent_jobs SET lease_until = 1 WHERE id = ?", (job_id,))
 
     await engine.store.write(act)
 

@@ -18,6 +18,7 @@ from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.ports.claims import Claimed
+from support.postgres.crowd import forget
 from support.servers.databases import house, newest
 
 from .test_waits import SCRIPT
@@ -26,8 +27,16 @@ from .waiting_app import app as remote
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 BATCH, JOBS, ROUND, ROUNDS = 100, 3_000, 1_000, 41
 WAITS = (
-    "UPDATE jobs SET status = 'parked', phase = 'blocked', ready = {no}, wait_name = 'go', wait_kind = 'signal',"
-    " wait_parked = {yes}, due_at = NULL, execution_no = 1, started_at = created_at, token = 'gone'"
+    "wait_name = 'go', wait_kind = 'signal', wait_parked = {yes}, due_at = NULL, execution_no = 1,"
+    " started_at = created_at, token = 'gone'"
+)
+WAITS_IN_SQLITE = (
+    "UPDATE detent_jobs SET state = (SELECT id FROM detent_states WHERE contract = 'standard' AND status = 'parked'),"
+    " ready = 0, " + WAITS.format(yes=1)
+)
+WAITS_IN_POSTGRES = (
+    "UPDATE detent.jobs SET state = (SELECT id FROM detent.states WHERE contract = 'standard' AND status = 'parked'), "
+    + WAITS.format(yes="true")
 )
 
 
@@ -46,8 +55,9 @@ class Place:
             submitted = await engine.jobs.submit_many([Submission("woken")] * min(5_000, size - done))
             ids.append(submitted[0].job.id)
         if self.postgres:
-            self.postgres.sql(WAITS.format(yes="true", no="false"))
-            self.postgres.sql("VACUUM ANALYZE jobs")  # one UPDATE of all rows leaves a dead row for each
+            self.postgres.sql(WAITS_IN_POSTGRES)
+            self.postgres.sql("TRUNCATE detent.queue")
+            self.postgres.sql("VACUUM ANALYZE detent.jobs")  # one UPDATE of all rows leaves a dead row for each
         else:
             await engine.store.write(_all_wait)
             connection = apsw.Connection(self.url.removeprefix("sqlite:///"))
@@ -58,12 +68,12 @@ class Place:
     async def close(self) -> None:
         await self.app.close()
         if self.postgres:
-            self.postgres.sql("TRUNCATE jobs, events")
+            forget(self.postgres)
             self.postgres.release()
 
 
 async def _all_wait(tx: Any) -> None:
-    tx.queries.connection.execute(WAITS.format(yes=1, no=0))
+    tx.queries.connection.execute(WAITS_IN_SQLITE)
 
 
 @pytest.mark.parametrize(("kind", "size"), [("sqlite", 100_000), ("postgres", 100_000), ("postgres", 1_000_000)])

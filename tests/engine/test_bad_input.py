@@ -156,7 +156,7 @@ ACTS = {
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_an_unknown_job_is_not_found(engine: Engine, place: Place, act: str) -> None:
-    for job_id in ("nobody", "", "\x00", "'; DROP TABLE jobs; --"):
+    for job_id in ("nobody", "", "\x00", "'; DROP TABLE detent_jobs; --"):
         await refused_untouched(place, ACTS[act](engine, job_id), "JOB_NOT_FOUND", 404)
 
 

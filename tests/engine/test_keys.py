@@ -4,6 +4,8 @@ import pytest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission, Submitted
+from detent.ports.verification import KeyRow
+from detent.proof.verify.verify import verify
 from support.acts import NAMES, refused, refused_untouched, retryable, submit
 from support.stores import Place
 
@@ -189,3 +191,30 @@ async def test_the_number_of_a_run_stays_while_it_is_retried(engine: Engine) -> 
 async def test_other_contracts_number_no_runs(engine: Engine, contract: str) -> None:
     fields = {} if contract == "streams" else {"task_id": "a"}
     assert (await submit(engine, contract, **fields)).task_attempt is None
+
+
+@pytest.mark.parametrize("contract", GLOBAL)
+async def test_a_generated_key_finds_its_job_and_needs_no_row(engine: Engine, place: Place, contract: str) -> None:
+    first = (await keyed(engine, contract, None)).job
+    assert first.idempotency_key == f"auto-{first.id}"
+    assert await engine.store.read(lambda tx: tx.verification.page(KeyRow, None, 10)) == []
+    before = place.dump()
+    again = await keyed(engine, contract, first.idempotency_key)
+    assert (again.hit, again.job) == (True, first)
+    batch = [Submission("mail", contract=contract, idempotency_key=key) for key in (first.idempotency_key, "k")]
+    assert [(m.hit, m.job.id == first.id) for m in await engine.jobs.submit_many(batch)] == [
+        (True, True),
+        (False, False),
+    ]
+    assert (await verify(engine.store)).ok
+    assert before != place.dump()
+
+
+@pytest.mark.parametrize("contract", GLOBAL)
+async def test_a_key_that_only_looks_generated_is_taken_as_it_is(engine: Engine, contract: str) -> None:
+    unborn, other = engine.ids.job(), (await keyed(engine, "standard", None)).job
+    for key in (f"auto-{unborn}", f"auto-{other.id}", "auto-", "auto-pilot"):
+        submitted = [await keyed(engine, contract, key) for _ in range(2)]
+        assert [m.hit for m in submitted] == [False, True]
+    assert (await keyed(engine, contract, None, id=unborn)).hit  # a client that chooses the id of a key in use
+    assert (await verify(engine.store)).ok

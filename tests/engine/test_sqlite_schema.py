@@ -1,5 +1,6 @@
 """Files of every age and origin: an empty one is migrated, another program's or another version's is left alone."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from detent.cli import run
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import DetentError
+from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.ports.listing import Filter
 from detent.stores.sqlite import migrate
 from detent.stores.sqlite.store import SqliteStore
-from support.acts import submit
+from support.acts import claim_one, submit
 
 pytestmark = pytest.mark.anyio
 
@@ -54,9 +57,7 @@ async def test_an_empty_file_is_migrated_on_first_use(
     assert len(await again.jobs.list(Filter())) == 1
     await again.close()
     newest = migrate.migrations()[-1][0]
-    assert sql(path, "PRAGMA user_version", "PRAGMA application_id") == [(newest,), (migrate.APPLICATION_ID,)]
-
-    return Filter()
+    assert sql(path, "SELECT version FROM detent_schema", "PRAGMA user_version") == [(newest,), (0,)]
 
 
 async def test_a_database_in_memory(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ async def test_a_database_in_memory(tmp_path: Path) -> None:
 async def test_a_newer_schema_is_refused(tmp_path: Path, may_migrate: bool) -> None:
     path = tmp_path / "jobs.db"
     opened(path).close_now()
-    sql(path, "PRAGMA user_version = 99")
+    sql(path, "INSERT INTO detent_schema VALUES (99)")
     before = path.read_bytes()
     error = refusal(path, may_migrate=may_migrate)
     assert (error.code, error.http_status) == ("SCHEMA_MISMATCH", 503)
@@ -93,14 +94,14 @@ async def test_an_older_schema_is_refused_unless_migrating(tmp_path: Path, monke
     await engine.open()
     job = await submit(engine)
     await engine.close()
-    newest = next_schema(monkeypatch, "CREATE TABLE later (x INTEGER) STRICT;")
+    newest = next_schema(monkeypatch, "CREATE TABLE detent_later (x INTEGER) STRICT;")
     error = refusal(path, may_migrate=False)
     assert (error.code, error.extra["have"], error.extra["want"]) == ("SCHEMA_MISMATCH", newest - 1, newest)
     assert "detent migrate" in error.message
-    assert sql(path, "PRAGMA user_version") == [(newest - 1,)]
+    assert sql(path, "SELECT max(version) FROM detent_schema") == [(newest - 1,)]
     opened(path, may_migrate=True).close_now()
-    assert sql(path, "SELECT count(*) FROM later", "SELECT id FROM jobs") == [(0,), (job.id,)]
-    assert sql(path, "PRAGMA user_version") == [(newest,)]
+    assert sql(path, "SELECT count(*) FROM detent_later", "SELECT id FROM detent_jobs") == [(0,), (job.id,)]
+    assert sql(path, "SELECT max(version) FROM detent_schema") == [(newest,)]
 
 
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -108,22 +109,87 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
 ) -> None:
     path = tmp_path / "jobs.db"
     opened(path).close_now()
-    tables = sql(path, "SELECT name FROM sqlite_schema ORDER BY name", "PRAGMA user_version")
-    next_schema(monkeypatch, "CREATE TABLE later (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1);")
+    contents = ("SELECT name FROM sqlite_schema ORDER BY name", "SELECT version FROM detent_schema")
+    before = sql(path, *contents)
+    next_schema(monkeypatch, "CREATE TABLE detent_later (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1);")
     with pytest.raises(Exception, match="nowhere"):
         opened(path, may_migrate=True)
-    assert sql(path, "SELECT name FROM sqlite_schema ORDER BY name", "PRAGMA user_version") == tables
+    assert sql(path, *contents) == before
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
-@pytest.mark.parametrize("table", ["CREATE TABLE customers (id)", "CREATE TABLE jobs (id, status)"])
-async def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path: Path, version: int, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "may_migrate"),
+    [("CREATE TABLE jobs (id, status)", False), ("CREATE TABLE detent_jobs (id, status)", True)],
+)
+async def test_a_file_of_another_program_is_refused_and_left_alone(
+    tmp_path: Path, version: int, table: str, may_migrate: bool
+) -> None:
     path = tmp_path / "theirs.db"
     sql(path, table, f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    error = refusal(path, may_migrate=True)
+    error = refusal(path, may_migrate=may_migrate)
     assert error.code == "SCHEMA_MISMATCH"
+    assert ("run `detent migrate`" in error.message) != may_migrate
     assert path.read_bytes() == before, "not even its journal mode is ours to change"
+
+
+THEIRS = (
+    "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT)",
+    "CREATE TABLE events (name TEXT, at REAL)",
+    "CREATE TABLE tokens (value TEXT UNIQUE)",
+    "CREATE TABLE keys (a, b)",
+    "CREATE INDEX jobs_ready ON jobs (status)",
+    "CREATE TRIGGER jobs_ended AFTER DELETE ON jobs BEGIN DELETE FROM keys; END",
+    "INSERT INTO jobs VALUES (1, 'open'), (2, 'closed')",
+    "INSERT INTO events VALUES ('made', 1.5)",
+    "INSERT INTO tokens VALUES ('abc')",
+    "INSERT INTO keys VALUES (x'00ff', NULL)",
+    "PRAGMA user_version = 7",
+    "PRAGMA application_id = 42",
+)
+"""A file of an application, with names that Detent uses too."""
+THEIR_CONTENTS = (
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'detent_%' AND tbl_name NOT LIKE"
+    " 'detent_%'"
+    " AND name NOT LIKE 'sqlite_sequence' ORDER BY name",
+    *(f"SELECT * FROM {table}" for table in ("jobs", "events", "tokens", "keys")),
+    "PRAGMA user_version",
+    "PRAGMA application_id",
+)
+
+
+async def test_migrating_a_file_of_another_program_changes_nothing_of_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    sql(path, *THEIRS)
+    before = sql(path, *THEIR_CONTENTS)
+    assert len(before) == 7 + 5 + 2
+    assert "detent_" in refusal(path, may_migrate=False).message
+    assert await asyncio.to_thread(run, ["migrate", "--url", f"sqlite:///{path}"]) == 0
+    engine = Engine(opened(path))
+    await engine.open()
+    job = await submit(engine)
+    held = await claim_one(engine)
+    await engine.settle(held.id, held.token, Succeeded())
+    assert (await engine.jobs.get(job.id)).status == "succeeded"
+    await engine.close()
+    assert sql(path, *THEIR_CONTENTS) == before
+    ours = sql(path, "SELECT type, name FROM sqlite_schema WHERE name LIKE 'detent%' AND type IN ('table', 'view')")
+    sql(path, *(f"DROP {kind} {name}" for kind, name in ours))
+    assert sql(path, *THEIR_CONTENTS) == before, "and all of it goes again with its tables and views"
+    assert sql(path, "SELECT count(*) FROM sqlite_schema WHERE tbl_name LIKE 'detent%'") == [(0,)]
+
+
+async def test_a_file_of_the_early_layout_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "early.db"
+    sql(path, "CREATE TABLE jobs (id, status)", f"PRAGMA application_id = {0x44544E54}", "PRAGMA user_version = 11")
+    before = path.read_bytes()
+    for may_migrate in (True, False):
+        error = refusal(path, may_migrate=may_migrate)
+        assert error.code == "SCHEMA_MISMATCH" and "development version" in error.message
+        assert "use a new file" in error.message
+    assert await asyncio.to_thread(run, ["migrate", "--url", f"sqlite:///{path}"]) == 1
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -149,9 +215,9 @@ async def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 async def test_a_refused_file_can_be_opened_after_it_was_mended(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     opened(path).close_now()
-    sql(path, "PRAGMA user_version = 99")
+    sql(path, "INSERT INTO detent_schema VALUES (99)")
     refusal(path)
-    sql(path, f"PRAGMA user_version = {migrate.migrations()[-1][0]}")
+    sql(path, "DELETE FROM detent_schema WHERE version = 99")
     opened(path).close_now()
 
 
@@ -162,7 +228,7 @@ async def test_several_may_open_an_empty_file_at_once(tmp_path: Path) -> None:
             path = tmp_path / f"jobs-{number}.db"
             for store in list(pool.map(opened, [path] * 6)):
                 store.close_now()
-            assert sql(path, "SELECT count(*) FROM contracts") == [(len(CONTRACTS),)]
+            assert sql(path, "SELECT count(*) FROM detent_contracts") == [(len(CONTRACTS),)]
 
 
 async def test_opening_twice_and_closing_twice(tmp_path: Path) -> None:

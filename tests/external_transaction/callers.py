@@ -20,6 +20,10 @@ class Caller(Protocol):
 
     async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any: ...
 
+    async def run(self, statement: str) -> None:
+        """Run a statement of the application."""
+        ...
+
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None: ...
@@ -40,6 +44,9 @@ class WithAsyncpg:
 
     async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
         return await job.enqueue_in(self.connection, **arguments)
+
+    async def run(self, statement: str) -> None:
+        await self.connection.execute(statement)
 
     async def commit(self) -> None:
         await self._transaction.commit()
@@ -65,6 +72,9 @@ class WithPsycopg:
     async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
         return await job.enqueue_in(self.connection, **arguments)
 
+    async def run(self, statement: str) -> None:
+        await self.connection.execute(statement)
+
     async def commit(self) -> None:
         await self.connection.commit()
 
@@ -87,6 +97,9 @@ class WithPsycopgSync:
 
     async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
         return job.enqueue_in_sync(self.connection, **arguments)
+
+    async def run(self, statement: str) -> None:
+        self.connection.execute(statement)
 
     async def commit(self) -> None:
         self.connection.commit()

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import psycopg
 import pytest
 
 from detent import Detent, DetentError, JobDefinition
+from detent.client.connect import store_from
 from detent.client.external_transaction import submit_on
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
@@ -98,11 +100,11 @@ async def test_the_same_row_as_an_ordinary_enqueue_makes(caller: Caller, charge:
     made = await caller.enqueue(charge.using(delay=60, trace_id="t"), order=1)
     await caller.commit()
     own = {"id", "created_at", "updated_at", "due_at", "effect_root"}
-    columns = [row[0] for row in database.sql("SELECT column_name FROM information_schema.columns"
-               " WHERE table_name = 'jobs' AND table_schema = 'public' ORDER BY ordinal_position")]  # fmt: skip
-    rows = {str(row[0]): dict(zip(columns, row, strict=True)) for row in database.sql("SELECT * FROM jobs")}
-    first, second = rows[plain.id], rows[made.id]
-    assert {name for name in columns if first[name] != second[name]} <= own
+    for table in ("jobs", "job_list"):
+        rows = {row["id"]: row for row in database.named(f"SELECT * FROM detent.{table}")}
+        first, second = rows[plain.id], rows[made.id]
+        assert {name for name in first if first[name] != second[name]} <= own
+    assert len(database.sql("SELECT 1 FROM timers")) == 2, "both are found when their time comes"
 
 
 async def test_a_known_key_hits_and_nothing_is_written(caller: Caller, charge: Any, database: Database) -> None:
@@ -245,3 +247,33 @@ async def test_sqlite_says_why_it_cannot() -> None:
         with pytest.raises(DetentError, match="one writer") as caught:
             await charge.enqueue_in(object(), order=1)
     assert caught.value.code == "STORE_LACKS_TRANSACTIONS"
+
+
+@pytest.mark.parametrize("schema", ["detent", "My jobs"])
+async def test_the_search_path_of_the_connection_does_not_matter(
+    caller: Caller, database: Database, schema: str
+) -> None:
+    """Not even if it leads to tables of the same names; and it is the same afterwards."""
+    database.sql("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.jobs (id integer)")
+    url = f"{database.url}?schema={quote(schema)}"
+    app = Detent(url)
+
+    @app.job("charge")
+    async def charge(order: int) -> int:
+        return order
+
+    engine = Engine(store_from(url, may_migrate=True))
+    await engine.open()
+    try:
+        async with app:
+            await caller.begin()
+            await caller.run("SET search_path = elsewhere")
+            made = await caller.enqueue(charge.using(key="k"), order=1)
+            await caller.run("INSERT INTO jobs VALUES (7)")
+            await caller.commit()
+            assert (await engine.jobs.get(made.id)).status == "queued"
+            assert database.sql("SELECT * FROM elsewhere.jobs") == [(7,)]
+        app.sync.close()
+    finally:
+        await engine.close()
+        database.sql('DROP SCHEMA elsewhere CASCADE; DROP SCHEMA IF EXISTS "My jobs" CASCADE')

@@ -9,7 +9,7 @@ from detent.proof.verify.limits import Step
 from support.servers.databases import Database
 
 _STEPS = """SELECT {job}, e.at, j.contract, e.source, e.target, j.queue, j.job_type, j.tenant_id, j.limit_key
-FROM events e JOIN jobs j ON j.id = e.job_id ORDER BY {order}"""
+FROM {events} e JOIN {jobs} j ON j.id = e.job_id ORDER BY {order}"""
 
 
 def steps_of_file(path: Path) -> list[Step]:
@@ -17,7 +17,10 @@ def steps_of_file(path: Path) -> list[Step]:
     connection = apsw.Connection(str(path))
     try:
         return [
-            Step(*row[:5], JobKind(*row[5:])) for row in connection.execute(_STEPS.format(job="e.job_id", order="e.n"))
+            Step(*row[:5], JobKind(*row[5:]))
+            for row in connection.execute(
+                _STEPS.format(events="detent_event_list", jobs="detent_job_list", job="e.job_id", order="e.n")
+            )
         ]
     finally:
         connection.close()
@@ -25,5 +28,7 @@ def steps_of_file(path: Path) -> list[Step]:
 
 def steps_of_server(database: Database) -> list[Step]:
     """In the order of the server's clock, an end before a beginning at the same moment."""
-    rows = database.sql(_STEPS.format(job="e.job_id::text", order="e.at, e.target = 'running', e.seq"))
+    rows = database.sql(
+        _STEPS.format(events="events", jobs="jobs", job="e.job_id::text", order="e.at, e.target = 'running', e.seq")
+    )
     return [Step(*row[:5], JobKind(*row[5:])) for row in rows]

@@ -48,7 +48,7 @@ def test_a_missing_index(cli: Cli, tmp_path: Path) -> None:
     path = str(tmp_path / "shop.db")
     assert all(finding.ok for finding in file_findings(path))
     connection = apsw.Connection(path)
-    connection.execute("DROP INDEX jobs_later")
+    connection.execute("DROP INDEX detent_jobs_later")
     connection.close()
     finding = by_check(list(file_findings(path)))["indexes"]
     assert not finding.ok and "jobs_later" in finding.message and finding.advice
@@ -62,7 +62,7 @@ def test_postgres() -> None:
         assert all(finding.ok for finding in checks.values() if finding.check not in ("vacuum", "index use")), checks
         assert asyncio.run(_reports_an_old_snapshot(database.url))
         strict = f"{database.url}?options=-cdefault_transaction_isolation%3Dserializable"
-        isolation = by_check(asyncio.run(doctor_postgres._read_findings(strict)))["isolation"]
+        isolation = by_check(asyncio.run(doctor_postgres._read_findings(strict, "detent.")))["isolation"]
         assert isolation.ok and "is serializable" in isolation.message and "READ COMMITTED" in isolation.advice
     finally:
         database.release()
@@ -73,11 +73,11 @@ async def _reports_an_old_snapshot(url: str) -> bool:
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction(isolation="repeatable_read"):
-            await connection.fetchval("SELECT count(*) FROM jobs")
-            young = by_check(await doctor_postgres._read_findings(url))["snapshots"]
+            await connection.fetchval("SELECT count(*) FROM detent.jobs")
+            young = by_check(await doctor_postgres._read_findings(url, "detent."))["snapshots"]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(doctor_postgres, "_OLD_SNAPSHOT_SECONDS", 0.0)
-                old = by_check(await doctor_postgres._read_findings(url))["snapshots"]
+                old = by_check(await doctor_postgres._read_findings(url, "detent."))["snapshots"]
     finally:
         await connection.close()
     return young.ok and not old.ok and "pg_terminate_backend" in old.advice

@@ -156,7 +156,7 @@ async def test_a_worker_serves_the_page_with_its_histograms(tmp_path: Path) -> N
     assert summed(samples, "detent_execution_seconds_count", "queue", "job_type") == {("fast", "quick"): 50}
     assert summed(samples, "detent_pickup_seconds_count", "contract") == {("standard",): 50}
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
-    log = dict(connection.execute("SELECT event, count(*) FROM events GROUP BY event"))
+    log = dict(connection.execute("SELECT event, count(*) FROM detent_event_list GROUP BY event"))
     connection.close()
     assert {event: n for (event,), n in summed(samples, "detent_events_total", "event").items()} == log
 

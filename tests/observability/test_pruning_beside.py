@@ -23,15 +23,15 @@ def insert_old_jobs(path: Path, number: int) -> None:
     """Insert copies of one finished job, with their own ids and events, that finished long ago."""
     connection = apsw.Connection(str(path))
     connection.pragma("synchronous", 0)
-    (old,) = connection.execute("SELECT id FROM jobs LIMIT 1").fetchone()
-    names = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
-    events = [row[1] for row in connection.execute("PRAGMA table_info(events)") if row[1] != "n"]
+    (old,) = connection.execute("SELECT id FROM detent_jobs LIMIT 1").fetchone()
+    names = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)") if row[1] != "n"]
+    events = [row[1] for row in connection.execute("PRAGMA table_info(detent_events)") if row[1] != "n"]
     new_id = "printf('00000000-%04x-7000-8000-%012x', s.value >> 16, s.value)"
     times = dict.fromkeys(("created_at", "updated_at", "started_at", "finished_at"), "1000000")
     replaced = {"id": new_id, "job_id": new_id, "effect_root": new_id, "at": "1000000", **times}
     numbers = f"WITH RECURSIVE s (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM s WHERE value < {number})"
     with connection:
-        for table, key, columns in (("jobs", "id", names), ("events", "job_id", events)):
+        for table, key, columns in (("detent_jobs", "id", names), ("detent_events", "job_id", events)):
             selected = ", ".join(replaced.get(name, f"t.{name}") for name in columns)
             into = f"INSERT INTO {table} ({', '.join(columns)})"
             connection.execute(f"{into} {numbers} SELECT {selected} FROM s, {table} t WHERE t.{key} = ?", (old,))

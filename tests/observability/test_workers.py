@@ -81,7 +81,7 @@ def bench(tmp_path: Path):
 
 
 def lone_worker(bench: Bench) -> str:
-    return str(until_now(lambda: bench.sql("SELECT id FROM workers"))[0][0])
+    return str(until_now(lambda: bench.sql("SELECT id FROM detent_workers"))[0][0])
 
 
 async def test_remote_drain_of_a_worker_process(bench: Bench) -> None:
@@ -93,12 +93,12 @@ async def test_remote_drain_of_a_worker_process(bench: Bench) -> None:
     await until(lambda: bench.diary_entries("napping"))
     engine = await app.ready()
     await engine.workers.send_command(lone_worker(bench), workers.DRAIN, Scope("ann"))
-    await until(lambda: "draining" in str(bench.sql("SELECT state FROM workers")) or process.poll() is not None)
+    await until(lambda: "draining" in str(bench.sql("SELECT state FROM detent_workers")) or process.poll() is not None)
     second = await nap.enqueue(seconds=0)
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await first.status() == "succeeded"
     assert await second.status() == "queued"
-    assert bench.sql("SELECT count(*) FROM worker_orders") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM detent_worker_commands") == [(0,)]
     await app.close()
 
 

@@ -12,7 +12,19 @@ from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Outcome, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Settlement
 from detent.stores.postgres.store import PostgresStore
-from support.acts import NAMES, PERMANENT, claim, claim_one, events_of, own_id, path_of, refused, retryable, submit
+from support.acts import (
+    LEASE_SECONDS,
+    NAMES,
+    PERMANENT,
+    claim,
+    claim_one,
+    events_of,
+    own_id,
+    path_of,
+    refused,
+    retryable,
+    submit,
+)
 from support.clock import FakeClock
 from support.servers.databases import Database
 from support.servers.lossy import LossyProxy
@@ -113,7 +125,8 @@ async def lost_claim(far: Engine, proxy: LossyProxy, database: Database) -> None
     """A job that is held under a token its holder never heard of."""
     await submit(far)
     await claim(far, job_types={"none"})  # so that the lanes are known
-    await lose(proxy, "w-lost", claim(far, worker="w-lost"))
+    request = far.claim_request("w-lost", 100, LEASE_SECONDS)
+    await lose(proxy, request.token, far.claim(request))
     assert database.sql("SELECT phase, worker FROM jobs WHERE phase = 'leased'") == [("leased", "w-lost")]
 
 

@@ -19,7 +19,7 @@ from detent.engine.jobs import cancel_job, signal_job
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim, claim_one, path_of, reach, refused, running, submit
 from support.clock import FakeClock
-from support.servers.databases import Database
+from support.servers.databases import SEARCH_DETENT, Database
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -29,8 +29,8 @@ SOON = 30.0
 @asynccontextmanager
 async def in_hand(database: Database, job_id: str) -> AsyncIterator[None]:
     """A user's transaction that has touched the row and is not yet over."""
-    with psycopg.connect(database.url) as connection:
-        connection.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", [job_id])
+    with psycopg.connect(database.url, options=SEARCH_DETENT) as connection:
+        connection.execute("SELECT 1 FROM detent.jobs WHERE id = %s FOR UPDATE", [job_id])
         yield
         connection.rollback()
 

@@ -24,7 +24,7 @@ from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim_one, running, submit
 from support.servers.bouncer import ABSENT, bouncing, installed
-from support.servers.databases import Database, migrated
+from support.servers.databases import SEARCH_DETENT, Database, migrated
 from support.servers.postgres import VOLATILE
 from support.servers.postgres import running as running_server
 
@@ -173,8 +173,10 @@ async def test_five_thousand_signals_at_the_moment_of_waiting(level: str, bounce
         await engine.open()
         try:
             await signal_at_the_moment_of_waiting(engine, 5_000)
-            with psycopg.connect(server.url()) as connection:
-                phases = dict(connection.execute("SELECT phase, count(*) FROM jobs GROUP BY phase").fetchall())
+            with psycopg.connect(server.url(), options=SEARCH_DETENT) as connection:
+                phases = dict(
+                    connection.execute("SELECT phase, count(*) FROM detent.job_list GROUP BY phase").fetchall()
+                )
                 signals = connection.execute("SELECT count(*) FROM signals").fetchone()
             assert (phases, signals) == ({"claimable": 5_000}, (5_000,))
             assert (await verify(engine.store)).ok

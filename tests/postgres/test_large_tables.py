@@ -15,7 +15,7 @@ import pytest
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.stores.postgres.store import PostgresStore
-from support.postgres.crowd import claimable, finished
+from support.postgres.crowd import claimable, finished, forget
 from support.servers.databases import Database, house, newest
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def grown() -> Iterator[Database]:
     """The database that gets many rows; `database` stays small."""
     database = house(newest()).database()
     yield database
-    database.sql("TRUNCATE jobs, events")
+    forget(database)
     database.release()
 
 
@@ -103,8 +103,8 @@ async def compare(cost: Cost, small: Engine, large: Engine, turns: int = TURNS) 
 def leave_to_the_test(*databases: Database) -> None:
     """No autovacuum while blocks are counted: its reads are in the same counter."""
     for database in databases:
-        for table in ("jobs", "events"):
-            database.sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        for table in ("jobs", "events", "queue", "claims"):
+            database.sql(f"ALTER TABLE detent.{table} SET (autovacuum_enabled = off)")
 
 
 @pytest.mark.parametrize("rows", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.drill)])
@@ -148,7 +148,7 @@ async def turns_beside_a_snapshot(
         await cpu_per_job(each)
         await submit(each, jobs + SAMPLE)
     forgotten: Any = await asyncpg.connect(grown.url)
-    await forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM jobs LIMIT 1")
+    await forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM detent.jobs LIMIT 1")
     turns = [(await drain(engine), await drain(behind)) for _ in range(jobs // SAMPLE)]
     await forgotten.close()
     return turns

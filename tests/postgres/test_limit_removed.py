@@ -9,7 +9,7 @@ from detent.core.access import Scope
 from detent.engine import Engine, Submission
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.stores.lanes import LaneCache
-from detent.stores.postgres.limited_claim import PostgresTx
+from detent.stores.postgres.claims.limited_claim import PostgresTx
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim
 from support.servers.databases import Database

@@ -9,7 +9,7 @@ from detent.engine import Engine
 from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
-from support.postgres.crowd import finished
+from support.postgres.crowd import claimable, finished
 from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
@@ -40,17 +40,17 @@ SELECT 'l' || lpad(g::text, 9, '0'), gen_random_uuid(), 'default', 'standard', '
 FROM generate_series(1, 30000) g"""
 
 
-async def touched(engine: Engine, chosen: Filter, table: str) -> tuple[int, int]:
-    """(rows of the table one look of a page reads, rows it finds)."""
+async def touched(engine: Engine, chosen: Filter, table: str, of: str | None = None) -> tuple[int, int]:
+    """(rows of the table, or of another, that one look of a page reads, rows it finds)."""
     searched = chosen.text is not None or chosen.text_outside is not None
     window = _TEXT_WINDOW if searched else _WINDOW
 
     async def look(tx: Tx) -> tuple[int, int]:
         connection: Any = tx.queries.connection  # type: ignore[attr-defined]
-        before = await connection.fetchval(_TOUCHED, table)
+        before = await connection.fetchval(_TOUCHED, of or table)
         call = tx.jobs.job_window if table == "jobs" else tx.dead_letters.dead_letter_window
         found, _ = await call(chosen, window)
-        return await connection.fetchval(_TOUCHED, table) - before, len(found)
+        return await connection.fetchval(_TOUCHED, of or table) - before, len(found)
 
     return await engine.store.write(look)
 
@@ -63,10 +63,20 @@ async def test_a_page_touches_a_bounded_number_of_rows(engine: Engine, database:
         for before in (None, middle):
             seen, _ = await touched(engine, Filter(**fields, before=before), "jobs")
             assert 0 < seen <= 2 * _WINDOW + 2, (fields, before, seen)
+            probed, _ = await touched(engine, Filter(**fields, before=before), "jobs", of="queue")
+            assert probed == 0, "they have ended"
     page, cursor = await engine.jobs.page(Filter(queue="nowhere"), seconds=0)
     assert page == [] and cursor is not None, "there is more to look at"
     page, cursor = await engine.jobs.page(Filter(queue="nowhere"), seconds=600)
     assert page == [] and cursor is None, "all were looked at"
+
+
+async def test_a_page_of_a_backlog_reads_little_of_the_queue(engine: Engine, database: Database) -> None:
+    await claimable(engine, database, 30_000)
+    for fields in ({}, {"phase": "claimable"}, {"tenant_id": "nobody"}, {"text": "no such words"}):
+        for table in ("jobs", "queue"):
+            seen, _ = await touched(engine, Filter(**fields), "jobs", of=table)
+            assert seen <= 2 * _WINDOW + 2, (fields, table, seen)
 
 
 async def test_pages_of_dead_letters_are_bounded_too(engine: Engine, database: Database) -> None:

@@ -66,7 +66,7 @@ async def live_through(fleet: Fleet, server: Server, way: str, small: int) -> di
     submitting = asyncio.create_task(submit_through(fleet.url, done))
     await soon(fleet.ready, "every worker has introduced itself")
     await soon(lambda: fleet.ended() >= small // 4, "a quarter is done")
-    held = fleet.one("SELECT count(*) FROM jobs WHERE phase = 'leased' AND job_type LIKE 'long%%'")
+    held = fleet.one("SELECT count(*) FROM detent.job_list WHERE phase = 'leased' AND job_type LIKE 'long%%'")
     assert held, "long jobs are under way when the server goes"
     await asyncio.to_thread(WAYS[way], server)
     over = passed(LEASE_SECONDS + 0.5)

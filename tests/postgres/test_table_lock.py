@@ -29,7 +29,7 @@ LEASE_SECONDS = 1.0
 async def locked_table(database: Database, seconds: float) -> AsyncIterator[None]:
     """ACCESS EXCLUSIVE on jobs, for so long after the block has ended."""
     async with await psycopg.AsyncConnection.connect(database.url) as connection:
-        await connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+        await connection.execute("LOCK TABLE detent.jobs IN ACCESS EXCLUSIVE MODE")
         began = CLOCK.monotonic()
         yield
         await until(lambda: CLOCK.monotonic() > began + seconds)

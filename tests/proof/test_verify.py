@@ -21,6 +21,7 @@ from detent.proof.verify.rules import RULES, WARNINGS, Report
 from detent.proof.verify.verify import EVERYTHING, Scope, verify
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.run_now import run_now
+from support.proof.corrupted_places import PLACES
 from support.proof.corruptions import CORRUPTIONS
 from support.proof.healthy import ManualClock, build
 from support.proof.planting import Corruption, corrupt, plant, row
@@ -92,7 +93,7 @@ def test_every_corruption_is_reported(copy: Path, corruption: Corruption) -> Non
 
 def test_every_rule_has_a_corruption() -> None:
     assert len(CORRUPTIONS) >= 30
-    assert {corruption.rule for corruption in CORRUPTIONS} == set(RULES)
+    assert {corruption.rule for corruption in (*CORRUPTIONS, *PLACES)} == set(RULES)
     assert len({corruption.name for corruption in CORRUPTIONS}) == len(CORRUPTIONS)
     for name, sentence in RULES.items():
         assert name == name.lower() and " " not in name and sentence.endswith(".")
@@ -134,7 +135,10 @@ def test_progress_is_called_after_every_chunk(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gate-b2", "men", "p3c", "streams", "formal", "standard"])
 def test_one_contract(copy: Path, name: str) -> None:
-    plant(str(copy), corrupt("x", "x", f"SELECT min(id) FROM jobs WHERE contract = '{name}'", row("created_at = 1")))
+    plant(
+        str(copy),
+        corrupt("x", "x", f"SELECT min(id) FROM detent_job_list WHERE contract = '{name}'", row("created_at = 1")),
+    )
     assert [finding.rule for finding in verified(copy, Scope(contract=name)).violations] == ["created-differs"]
     others = {"gate-b2", "men", "p3c", "streams", "formal", "standard"} - {name}
     sizes = {other: verified(copy, Scope(contract=other)) for other in others}
@@ -166,7 +170,7 @@ def test_a_lost_job_row_is_a_violation_and_not_an_unknown_id(copy: Path) -> None
 
 
 def test_only_what_changed_since(copy: Path) -> None:
-    newest = "SELECT id FROM jobs ORDER BY updated_at DESC, id LIMIT 1"
+    newest = "SELECT id FROM detent_job_list ORDER BY updated_at DESC, id LIMIT 1"
     victim = plant(str(copy), corrupt("x", "x", newest, row("created_at = 1")))
 
     async def update_times(store: Store) -> list[int]:
@@ -186,7 +190,7 @@ def test_only_what_changed_since(copy: Path) -> None:
 
 
 def test_findings_beyond_the_maximum_are_counted(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(str(copy), corrupt("x", "x", None, "UPDATE jobs SET created_at = 1"))
+    plant(str(copy), corrupt("x", "x", None, "UPDATE detent_job_list SET created_at = 1"))
     monkeypatch.setattr(rules, "KEPT_AT_MOST", 20)
     report = verified(copy)
     assert len(report.violations) == 20 and report.as_dict()["left_out"] == report.jobs - 20

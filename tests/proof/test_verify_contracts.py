@@ -104,7 +104,7 @@ async def test_a_wrong_counter_is_reported_for_every_history(
 ) -> None:
     await build(tmp_path / "jobs.db", LAMP, [history])
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
-    connection.execute(f"PRAGMA ignore_check_constraints = ON; UPDATE jobs SET {column} = {column} + 1")
+    connection.execute(f"PRAGMA ignore_check_constraints = ON; UPDATE detent_jobs SET {column} = {column} + 1")
     connection.close()
     name = "executions" if column == "execution_no" else column
     assert f"{name}-differ" in {finding.rule for finding in (await verified(tmp_path / "jobs.db")).violations}
@@ -115,7 +115,7 @@ async def test_a_contract_declared_only_in_the_database(tmp_path: Path) -> None:
     await build(path, LAMP, list(HISTORIES.values()))
     assert (await verified(path, {})).ok
     connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM contracts WHERE name = 'lamp'")
+    connection.execute("DELETE FROM detent_contracts WHERE name = 'lamp'")
     connection.close()
     report = await verified(path)
     assert {finding.rule for finding in report.violations} == {"contract-unknown"}

@@ -88,7 +88,8 @@ def _rows(connection: apsw.Connection, table: str) -> list[dict[str, Any]]:
     cursor = connection.cursor()
     names: list[str] = []
     found = []
-    for row in cursor.execute(f"SELECT * FROM {table} ORDER BY {ORDER[table]}"):
+    source = {"jobs": "job_list", "events": "event_list"}.get(table, table)
+    for row in cursor.execute(f"SELECT * FROM detent_{source} ORDER BY {ORDER[table]}"):
         names = names or [column[0] for column in cursor.get_description()]
         found.append(dict(zip(names, row, strict=True)))
     return found

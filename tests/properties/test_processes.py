@@ -83,18 +83,20 @@ def check_log(path: str) -> None:
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     select = connection.execute
     total = SHARE * len(NAMES)
-    by_event = "SELECT event, count(*), count(DISTINCT job_id) FROM events GROUP BY event ORDER BY event"
+    by_event = "SELECT event, count(*), count(DISTINCT job_id) FROM detent_event_list GROUP BY event ORDER BY event"
     assert select(by_event).fetchall() == [
         ("job.claimed", total, total),
         ("job.created", total, total),
         ("job.succeeded", total, total),
     ]
-    assert select("SELECT status, version, count(*) FROM jobs GROUP BY 1, 2").fetchall() == [("succeeded", 3, total)]
-    another = """SELECT count(*) FROM events c JOIN events s USING (job_id)
+    assert select("SELECT status, version, count(*) FROM detent_job_list GROUP BY 1, 2").fetchall() == [
+        ("succeeded", 3, total)
+    ]
+    another = """SELECT count(*) FROM detent_event_list c JOIN detent_event_list s USING (job_id)
       WHERE c.event = 'job.claimed' AND s.event = 'job.succeeded' AND c.actor <> s.actor"""
     assert select(another).get == 0, "settled by another than its holder"
-    order = [row[0] for row in select("SELECT actor FROM events WHERE event = 'job.claimed' ORDER BY n")]
+    order = [row[0] for row in select("SELECT actor FROM detent_event_list WHERE event = 'job.claimed' ORDER BY n")]
     turns = sum(one != other for one, other in pairwise(order))
     assert set(order) == set(NAMES) and turns > 20, f"they hardly met: {turns} turns"
-    assert select("SELECT count(*) FROM notes").get == 0
+    assert select("SELECT count(*) FROM detent_notes").get == 0
     connection.close()

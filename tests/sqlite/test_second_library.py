@@ -117,7 +117,7 @@ def run(path: Path, intrude: str) -> tuple[list[str], str]:
 def test_no_acknowledged_job_is_lost(tmp_path: Path, intruder: str) -> None:
     path = tmp_path / "jobs.db"
     acknowledged, verdict = run(path, INTRUDERS[intruder])
-    stored = {row[0] for row in apsw.Connection(str(path)).execute("SELECT id FROM jobs")}
+    stored = {row[0] for row in apsw.Connection(str(path)).execute("SELECT id FROM detent_jobs")}
     assert len(acknowledged) == 20 and set(acknowledged) <= stored
     assert verdict == "refused"
 

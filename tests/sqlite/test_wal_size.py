@@ -19,7 +19,7 @@ async def test_the_log_shrinks_after_a_reader_has_gone(tmp_path: Path, monkeypat
     engine = Engine(SqliteStore(str(path), inline=True, synchronous="OFF"))
     await engine.open()
     reader = apsw.Connection(str(path))
-    reader.execute("BEGIN; SELECT count(*) FROM jobs")
+    reader.execute("BEGIN; SELECT count(*) FROM detent_jobs")
     while log.stat().st_size < 8 << 20:
         await engine.jobs.submit_many([Submission("mail", {"text": "x" * 2_000})] * 500)
     reader.execute("COMMIT")

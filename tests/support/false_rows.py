@@ -1,5 +1,11 @@
 """Changes of a stored job that the constraints of each database must refuse."""
 
+import re
+from typing import Any
+
+NAMED = re.compile(r"\b(contract|status|phase|queue|job_type|tenant_id)\b")
+"""Columns that tables do not have: a state or a lane stands for them."""
+
 ROWS = [
     ("standard", "queued"),
     ("standard", "running"),
@@ -66,7 +72,7 @@ LIES = [
     ("p3c-queued", "status = 'retry_scheduled'"),
     ("p3c-running", "next_retry_at = due_at"),
     ("p3c-queued", "task_attempt = 0"),
-    ("p3c-queued", "(task_id, task_attempt) = (SELECT task_id, task_attempt FROM jobs WHERE id = 'p3c-running')"),
+    ("p3c-queued", "(task_id, task_attempt) = (SELECT task_id, task_attempt FROM {jobs} WHERE id = 'p3c-running')"),
     ("gate-b2-retrying", "next_retry_at = NULL"),
     ("gate-b2-retrying", "retries = 5"),
 ]
@@ -93,4 +99,70 @@ FORGERIES = [
     ("p3c-retry_scheduled", {"next_retry_at": None, "task_attempt": 9}),
     ("p3c-queued", {}),
     ("standard-succeeded", {"finished_at": None}),
+]
+
+
+def to_state(contract: str, status: str) -> str:
+    return f"state = (SELECT id FROM {{states}} WHERE contract = '{contract}' AND status = '{status}')"
+
+
+STATE_LIES = [
+    ("standard-running", to_state("standard", "succeeded")),
+    ("standard-running", to_state("standard", "queued")),
+    ("standard-running", to_state("standard", "waiting")),
+    ("standard-queued", to_state("standard", "running")),
+    ("standard-queued", to_state("standard", "succeeded")),
+    ("standard-waiting", to_state("standard", "running")),
+    # of another contract
+    ("standard-queued", to_state("formal", "Queued")),
+    ("formal-Queued", to_state("standard", "queued")),
+    ("standard-running", to_state("p3c", "running")),
+    # with or without a time to retry at
+    ("p3c-retry_scheduled", to_state("p3c", "queued")),
+    ("p3c-queued", to_state("p3c", "retry_scheduled")),
+    # that nobody has declared, among them the same status with another phase or flag
+    ("standard-running", to_state("standard", "exploded")),
+    ("standard-running", "state = state | 3"),
+    ("standard-running", "state = state & ~3"),
+    ("standard-queued", "state = state | 2"),
+    ("standard-queued", "state = state | 4, next_retry_at = due_at"),
+    ("p3c-retry_scheduled", "state = state & ~4, next_retry_at = NULL"),
+    ("standard-succeeded", "state = state | 8"),
+    ("standard-queued", "state = state + 1024"),
+    ("standard-queued", "state = state + (1 << 24)"),
+    ("standard-queued", "state = 0"),
+    ("standard-queued", "state = -state"),
+    ("standard-queued", "state = NULL"),
+    ("standard-queued", "state = 'queued'"),
+]
+"""A state is a status with its phase and flags, see table states."""
+LANE_LIES = [
+    ("standard-queued", "lane = lane + 1"),  # another tenant or limit key
+    ("standard-queued", "lane = lane - 1"),
+    ("standard-queued", "lane = lane + (1 << 31)"),  # another contract, queue or job type
+    ("standard-queued", "lane = lane + (1 << 55)"),  # another priority
+    ("standard-queued", "lane = lane + (1 << 55), priority = priority - 1"),
+    ("standard-queued", "lane = (lane & ((1 << 55) - 1)) + (255 << 55)"),  # a suspect without losses
+    ("standard-queued", "losses = -1"),
+    ("standard-queued", "lane = NULL"),
+    ("standard-queued", "max_retries = NULL"),
+    ("standard-queued", "error_counts = '{oops'"),
+    ("standard-queued", "created_at = created_at - 1"),
+    ("standard-queued", "payload = '{\"other\":1}'"),
+    ("standard-queued", "id = 'another'"),
+]
+END_LIES = [
+    ("standard-succeeded", to_state("standard", "failed")),
+    ("standard-succeeded", "version = version + 1"),
+    ("standard-succeeded", to_state("standard", "queued") + ", finished_at = NULL, due_at = 1, result = NULL"),
+]
+FORGED_STATES: list[tuple[str, dict[str, Any]]] = [
+    ("standard-queued", {"state": 16}),
+    ("standard-queued", {"state": 1 << 24}),
+    ("standard-queued", {"state": None}),
+    ("standard-queued", {"lane": None}),
+    ("standard-queued", {"payload": "[1]"}),
+    ("standard-queued", {"payload": "{oops"}),
+    ("standard-succeeded", {"result": "{oops"}),
+    ("standard-running", {"version": 0}),
 ]

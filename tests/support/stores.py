@@ -28,7 +28,7 @@ class Place(Protocol):
     def store(self, clock: Clock) -> Store: ...
 
     def dump(self) -> Dump:
-        """Every row of every table, read past Detent."""
+        """Every row of every table, read past Detent; names of tables without prefix or schema."""
         ...
 
     def close(self) -> None: ...
@@ -50,7 +50,10 @@ class SqlitePlace:
         connection = apsw.Connection(str(self.path))
         try:
             tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-            return {name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for name in tables}
+            return {
+                name.removeprefix("detent_"): sorted(connection.execute(f"SELECT * FROM {name}"), key=repr)
+                for name in tables
+            }
         finally:
             connection.close()
 
@@ -68,8 +71,11 @@ class PostgresPlace:
         return PostgresStore(self.database.url, clock=clock)
 
     def dump(self) -> Dump:
-        """Without the names of lanes: those are kept even if the act that first used one is undone."""
-        return {name: rows for name, rows in self.database.dump().items() if not name.startswith("lane_")}
+        """Without interned names, which are kept even if the act that first used one is undone, and without claims,
+        which may name jobs that are no longer leased."""
+        kept = ("actors", "claims", "edges")
+        dump = self.database.dump().items()
+        return {name: rows for name, rows in dump if not name.startswith("lane_") and name not in kept}
 
     def close(self) -> None:
         self.database.release()

@@ -34,7 +34,7 @@ ODD: list[Any] = [
     "x" * 300,
     "../..",
     "%2e%2e",
-    "'; DROP TABLE jobs; --",
+    "'; DROP TABLE detent_jobs; --",
     [],
     [[]],
     {},

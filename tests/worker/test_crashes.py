@@ -49,25 +49,26 @@ async def test_kill_minus_nine_loses_nothing_and_ends_nothing_twice(tmp_path: Pa
 
 async def check(bench: Bench, kills: int) -> None:
     """Check the tables directly, then with `verify`."""
-    assert bench.sql("SELECT count(*), count(DISTINCT id) FROM jobs") == [(JOBS, JOBS)]
-    failed = bench.sql("SELECT id, contract, status, error_code FROM jobs WHERE result IS NULL")
+    assert bench.sql("SELECT count(*), count(DISTINCT id) FROM detent_job_list") == [(JOBS, JOBS)]
+    failed = bench.sql("SELECT id, contract, status, error_code FROM detent_job_list WHERE result IS NULL")
     assert not failed, "every job succeeds"
     finals = bench.sql(
-        "SELECT j.id, count(*) FROM jobs j JOIN events e ON e.job_id = j.id AND e.target = j.status GROUP BY j.id"
+        "SELECT j.id, count(*) FROM detent_job_list j JOIN detent_event_list e ON e.job_id = j.id"
+        " AND e.target = j.status GROUP BY j.id"
     )
     assert len(finals) == JOBS and {n for _, n in finals} == {1}, "exactly one final event per job"
     gaps = bench.sql(
-        "SELECT j.id FROM jobs j JOIN events e ON e.job_id = j.id "
+        "SELECT j.id FROM detent_job_list j JOIN detent_event_list e ON e.job_id = j.id "
         "GROUP BY j.id HAVING count(*) <> j.version OR max(e.seq) <> j.version OR min(e.seq) <> 1"
     )
     assert not gaps
-    crossed = bench.sql("SELECT id FROM jobs WHERE result <> json_extract(payload, '$.n')")
+    crossed = bench.sql("SELECT id FROM detent_job_list WHERE result <> json_extract(payload, '$.n')")
     assert not crossed, "a job has the result of another job"
-    lost = bench.sql("SELECT count(*) FROM jobs WHERE execution_no > 1")[0][0]
+    lost = bench.sql("SELECT count(*) FROM detent_job_list WHERE execution_no > 1")[0][0]
     print(f"\n{kills} workers killed, {lost} jobs lost their worker and succeeded")
     assert lost >= kills
     async with bench.app:
         engine = await bench.app.ready()
         report = await verify(engine.store, engine.contracts)
     assert report.ok, report.violations[:5]
-    assert (report.jobs, report.events) == (JOBS, bench.sql("SELECT count(*) FROM events")[0][0])
+    assert (report.jobs, report.events) == (JOBS, bench.sql("SELECT count(*) FROM detent_event_list")[0][0])

@@ -385,7 +385,7 @@ async def test_a_store_error_inside_a_handler_is_retried(app: Detent) -> None:
 
 async def _due_now(engine: Engine, job_id: str) -> None:
     async def act(tx: Any) -> None:
-        sql = "UPDATE jobs SET due_at = updated_at, next_retry_at = iif(next_retry_at IS NULL, NULL, updated_at)"
+        sql = "UPDATE detent_jobs SET due_at = updated_at, next_retry_at = iif(next_retry_at IS NULL, NULL, updated_at)"
         tx.queries.connection.execute(f"{sql} WHERE id = ?", (job_id,))
 
     await engine.store.write(act)

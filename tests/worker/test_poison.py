@@ -39,7 +39,7 @@ async def test_poison_among_neighbours(tmp_path: Path, contract: str) -> None:
             report = await verify(engine.store, engine.contracts)
             given_up = await engine.jobs.get(poison.id)
     crashes = len(bench.diary_entries("crashed"))
-    jobs = bench.sql("SELECT result, failures, interruptions FROM jobs WHERE job_type LIKE 'neighbour-%'")
+    jobs = bench.sql("SELECT result, failures, interruptions FROM detent_job_list WHERE job_type LIKE 'neighbour-%'")
     print(f"\n{contract}: {crashes} crashes, {given_up.status}; charged neighbours: {sorted(job[1] for job in jobs)}")
     assert report.ok, report.violations[:5]
     assert given_up.result is None and given_up.error_code is not None
@@ -64,8 +64,8 @@ async def test_the_drain_recovers_after_a_kill(tmp_path: Path, contract: str) ->
             await until(lambda: bench.ended() == jobs, 60)
             engine = await bench.app.ready()
             report = await verify(engine.store, engine.contracts)
-    ended = [row[0] for row in bench.sql("SELECT finished_at FROM jobs")]
-    lost = bench.sql("SELECT count(*) FROM jobs WHERE failures + interruptions > 0")[0][0]
+    ended = [row[0] for row in bench.sql("SELECT finished_at FROM detent_job_list")]
+    lost = bench.sql("SELECT count(*) FROM detent_job_list WHERE failures + interruptions > 0")[0][0]
     before, after = (
         sum(start < at <= start + 2 * SECOND for at in ended)
         for start in (killed_at - 2 * SECOND, killed_at + 5 * SECOND)

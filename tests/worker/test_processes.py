@@ -73,7 +73,7 @@ async def _expired(engine: Engine, *ids: str) -> bool:
 
 
 def _notes(bench: Bench, job_id: str, name: str) -> list[Any]:
-    return bench.sql("SELECT n FROM notes WHERE job_id = ? AND name = ?", job_id, name)
+    return bench.sql("SELECT n FROM detent_notes WHERE job_id = ? AND name = ?", job_id, name)
 
 
 async def test_a_blocked_loop_loses_no_other_lease(bench: Bench) -> None:
@@ -91,7 +91,7 @@ async def test_a_blocked_loop_loses_no_other_lease(bench: Bench) -> None:
             assert await engine.expire() == [], f"a lease was lost {time.monotonic() - blocked:.1f} s into the block"
             assert time.monotonic() - blocked < 60
         assert {(await handle.job()).execution_no for handle in handles} == {1}
-        assert not bench.sql("SELECT * FROM notes WHERE name = 'settle.refused'")
+        assert not bench.sql("SELECT * FROM detent_notes WHERE name = 'settle.refused'")
 
 
 async def test_a_stop_under_load_hands_jobs_back_by_the_rule_of_each_contract(bench: Bench) -> None:
@@ -110,12 +110,12 @@ async def test_a_stop_under_load_hands_jobs_back_by_the_rule_of_each_contract(be
             assert (job.status, job.failures) == HANDED_BACK[name], name
         assert {handle.id for handle in held.values()} == set(bench.diary_entries("stopped"))
         charged = bench.sql(
-            "SELECT contract, count(*) FROM jobs WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1"
+            "SELECT contract, count(*) FROM detent_job_list WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1"
         )
         assert {contract for contract, _ in charged} <= {"gate-b2", "men"}, "other contracts do not charge a stop"
-        left = bench.sql("SELECT DISTINCT contract FROM jobs WHERE phase = 'leased'")
+        left = bench.sql("SELECT DISTINCT contract FROM detent_job_list WHERE phase = 'leased'")
         assert left == [("streams",)]
-        assert not bench.sql("SELECT * FROM workers"), "its row is deleted"
+        assert not bench.sql("SELECT * FROM detent_workers"), "its row is deleted"
         assert 30 < bench.ended() < 900
 
 
@@ -137,7 +137,7 @@ async def test_a_second_signal_stops_at_once(bench: Bench) -> None:
         handle = await app.jobs["hold-standard"].enqueue()
         await until(lambda: bench.diary_entries("started"))
         process.terminate()
-        await until(lambda: bench.sql("SELECT 1 FROM workers WHERE state = 'stopping'"))
+        await until(lambda: bench.sql("SELECT 1 FROM detent_workers WHERE state = 'stopping'"))
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

@@ -411,7 +411,7 @@ async def _expire(app: Detent, job_id: str) -> None:
     engine = await app.ready()
 
     async def act(tx: Any) -> None:
-        tx.queries.connection.execute("UPDATE jobs SET lease_until = 0 WHERE id = ?", (job_id,))
+        tx.queries.connection.execute("UPDATE detent_jobs SET lease_until = 0 WHERE id = ?", (job_id,))
 
     await engine.store.write(act)
     await engine.expire()

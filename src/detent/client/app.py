@@ -25,7 +25,7 @@ from .handles import Handle
 from .job import Declare, JobDefinition
 from .options import HandlerOptions, Limited
 from .schedules import Schedules, Scheduling
-from .stream_app import stream_worker
+from .stream_app import relay, stream_worker
 from .sync import SyncClient, SyncHandle
 from .tenants import TenantApp
 
@@ -198,6 +198,7 @@ class Detent(Scheduling, Limited):
                 engine = self.make_engine()
                 await engine.open()
                 await engine.limits.declare(self.limits)
+                engine.relay = relay(self, engine)
                 self._engines[loop] = engine
         return engine
 

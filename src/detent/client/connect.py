@@ -1,7 +1,9 @@
 """Makes the store of a database URL, and the stream transport of a Redis URL."""
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
 from detent.core.errors import InvalidInput
@@ -9,6 +11,8 @@ from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
 
 DEFAULT_URL = "sqlite:///detent.db"
+_MAX_SCHEMA_BYTES = 63
+_SCHEMA_NAME = re.compile(r"[\w.-]([\w. -]*[\w.-])?")
 
 
 def default_url() -> str:
@@ -34,8 +38,10 @@ def store_from(
     if scheme in ("postgresql", "postgres"):
         from detent.stores.postgres.store import PostgresStore
 
-        server_url, bouncer = _split_off_switch(url, "pgbouncer")
-        return PostgresStore(server_url, may_migrate=may_migrate, bouncer=bouncer)
+        server_url, switch = _split_off(url, "pgbouncer")
+        server_url, schema = _split_off(server_url, "schema")
+        bouncer = switch is not None and switch.lower() not in ("0", "false", "no", "off")
+        return PostgresStore(server_url, may_migrate=may_migrate, bouncer=bouncer, schema=_schema_name(schema))
     raise InvalidInput(
         f"invalid database URL {url!r}; use sqlite:///jobs.db or postgresql://user@host/database",
         code="URL_INVALID",
@@ -69,11 +75,23 @@ def stream_transport_from(settings: StreamSettings) -> StreamTransport:
     return RedisStreamTransport(settings)
 
 
-def _split_off_switch(url: str, name: str) -> tuple[str, bool]:
-    """(the URL without the query parameter `name`, whether it was on); the driver would refuse the parameter."""
+def _schema_name(name: str | None) -> str:
+    """The schema of the URL, else of $DETENT_SCHEMA, else detent. Raises InvalidInput (URL_INVALID)."""
+    schema = unquote(name) if name is not None else os.environ.get("DETENT_SCHEMA") or "detent"
+    if not _SCHEMA_NAME.fullmatch(schema) or len(schema.encode()) > _MAX_SCHEMA_BYTES or schema.startswith("pg_"):
+        raise InvalidInput(
+            f"invalid schema {schema!r}; use letters, digits, '_', '-', '.' and spaces, at most"
+            f" {_MAX_SCHEMA_BYTES} bytes,"
+            " not beginning with pg_",
+            code="URL_INVALID",
+        )
+    return schema
+
+
+def _split_off(url: str, name: str) -> tuple[str, str | None]:
+    """(the URL without the query parameter `name`, its value or None); the driver would refuse the parameter."""
     base, mark, query = url.partition("?")
     parameters = query.split("&") if mark else []
     kept = [parameter for parameter in parameters if parameter.partition("=")[0] != name]
-    values = [parameter.partition("=")[2].lower() for parameter in parameters if parameter not in kept]
-    is_on = bool(values) and values[-1] not in ("0", "false", "no", "off")
-    return base + ("?" + "&".join(kept) if kept else ""), is_on
+    values = [parameter.partition("=")[2] for parameter in parameters if parameter not in kept]
+    return base + ("?" + "&".join(kept) if kept else ""), values[-1] if values else None

@@ -58,9 +58,7 @@ async def submit_on(
     may_fail = needs_transaction(prepared) or bool(quotas)
     submitted = await (_submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared))
     if notify and not submitted.hit:
-        from detent.stores.postgres.notifications import CHANNEL
-
-        await caller.execute("SELECT pg_notify($1, '')", CHANNEL)
+        await caller.execute("SELECT pg_notify($1, '')", engine.store.schema)  # type: ignore[attr-defined]
     return submitted
 
 

@@ -1,5 +1,6 @@
 """An application on Redis Streams: its settings from the environment, its orchestrator and its stream worker."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,6 +14,7 @@ from detent.engine import Engine
 from detent.handler.handler import Handler
 from detent.ports.stream import StreamSettings
 from detent.streams.orchestrator import Orchestrator
+from detent.streams.relay import Relay
 from detent.streams.stream_worker import StreamWorker
 
 from .connect import redis_url, stream_transport_from
@@ -20,6 +22,7 @@ from .connect import redis_url, stream_transport_from
 if TYPE_CHECKING:
     from .app import Detent
 
+log = logging.getLogger("detent.streams.relay")
 _ALSO_WITHOUT_PREFIX = {"visibility_timeout_s", "heartbeat_interval_s"}
 """Settings that the protocol's document names without the prefix DETENT_."""
 _NOT_IN_ENVIRONMENT = {"url", "autoclaim"}
@@ -58,6 +61,17 @@ def has_stream_jobs(app: "Detent") -> bool:
     """Does the application declare jobs of a contract that uses the stream?"""
     stream_contracts = stream_contract_names({**CONTRACTS, **app.contracts})
     return any(definition.handler.options.contract in stream_contracts for definition in app.jobs.values())
+
+
+def relay(app: "Detent", engine: Engine) -> Relay | None:
+    """Publishes the tasks of this application, if it declares some and a Redis server is set; else None."""
+    if not redis_url() or not has_stream_jobs(app):
+        return None
+    try:
+        return Relay(engine.store, stream_transport_from(stream_settings()))
+    except InvalidInput as error:
+        log.warning("tasks are left to the orchestrators: %s", error)
+        return None
 
 
 async def orchestrator(app: "Detent", settings: StreamSettings | None = None) -> Orchestrator:

@@ -283,6 +283,8 @@ class Change:
     dead_letter: DeadLetter | None = None
     outbox_item: str | None = None
     """What to publish to the stream: TASK, DEAD_LETTER or None. It stays in the outbox until it is published."""
+    outbox_hold: Micros = 0
+    """How long the outbox item is hidden from orchestrators, because the process that commits it publishes it."""
     ended: Move | None = None
     """The move that ended the job; None if this change did not end it."""
 

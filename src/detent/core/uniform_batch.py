@@ -42,4 +42,5 @@ class UniformBatch(Sequence[Change]):
         values = dict(zip(_JOB_FIELDS, _values(self.first.after), strict=True))
         job = Job(**values | {name: column[at] for name, column in self.columns.items()})
         events = [Event(job.id, *_event_values(event)[1:]) for event in self.first.events]
-        return Change(None, job, events, outbox_item=self.first.outbox_item)
+        first = self.first
+        return Change(None, job, events, outbox_item=first.outbox_item, outbox_hold=first.outbox_hold)

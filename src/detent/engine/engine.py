@@ -69,13 +69,15 @@ class Engine(Runtime):
 
     @operators_only
     async def close(self) -> None:
+        if self.relay is not None:
+            await self.relay.close()
         await self.store.close()
 
     @operators_only
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
         store = self.store.sibling()
-        return self._copy(store=store, quota_cache=QuotaCache(store))
+        return self._copy(store=store, quota_cache=QuotaCache(store), relay=None)
 
     def scoped(self, *, tenant: str | None) -> "Engine":
         """This engine limited to one tenant; None: this engine. Its operations see and change nothing of other

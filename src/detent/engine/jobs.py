@@ -75,7 +75,11 @@ class Jobs(Service):
         now, tenant_quotas = runtime.store.now(), await runtime.quota_cache.quotas()
         batch = None if submission.tenant_id in tenant_quotas else prepare_uniform(runtime, submission, payloads, now)
         if batch is not None:
+            if runtime.relay is not None:
+                runtime.relay.reserve([batch.first])
             present = await runtime.store.insert(batch)
+            if runtime.relay is not None and batch.first.outbox_hold:
+                runtime.relay.publish(batch)
             return [SubmittedId(job_id, job_id in present) for job_id in batch.ids]
         prepared = [prepare(runtime, replace(submission, payload=payload), now) for payload in payloads]
         return [SubmittedId(submitted.job.id, submitted.hit) for submitted in await submit_prepared(runtime, prepared)]

@@ -21,6 +21,7 @@ from detent.core.retry import Jitter, deterministic_jitter
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
 from detent.ports.store import Store
+from detent.ports.stream import Relay
 from detent.ports.tx import Tx
 from detent.system.ids import RandomIds
 
@@ -40,6 +41,8 @@ class Runtime:
     """What the acts of the engine need; `Engine` is a runtime with the services that run the acts."""
 
     tracer: Tracer | None = None
+    relay: Relay | None = None
+    """Set in processes that publish the tasks they submit; others leave them to the orchestrators."""
     tenant: str | None = None
     """Set by `Engine.scoped`: all acts are limited to this tenant."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from detent.core.errors import DetentError
-from detent.core.job import DeadLetter, Micros
+from detent.core.job import Change, DeadLetter, Micros
 
 
 class StreamUnavailable(DetentError):
@@ -191,6 +191,20 @@ class StreamTransport(Protocol):
 
     def sibling(self) -> "StreamTransport":
         """A transport to the same server for another event loop."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Relay(Protocol):
+    """Publishes tasks right after the commit, in the process that submits them."""
+
+    def reserve(self, changes: Sequence[Change]) -> None:
+        """Before the commit: hide outbox items of new tasks from orchestrators; sets the hold of their changes."""
+        ...
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        """After the commit: publish these tasks, which have a hold, in the background."""
         ...
 
     async def close(self) -> None: ...

@@ -69,6 +69,8 @@ class JobRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
+    """One event. The fold of a log depends on the columns after `data`, and on flags of the data."""
+
     job_id: str
     seq: int
     at: Micros
@@ -78,11 +80,6 @@ class EventRow(NamedTuple):
     target: str
     execution_no: int
     retries: int
-
-    @property
-    def shape(self) -> tuple[str, str | None, str, int, int]:
-        """What the fold of a log depends on, besides flags of the data."""
-        return self[4:]
 
 
 class DeadLetterRow(NamedTuple):
@@ -242,6 +239,22 @@ class StrayVote(NamedTuple):
     person: str
 
 
+class MisplacedJob(NamedTuple):
+    """An unfinished job that is not in the table where the store would find it."""
+
+    job_id: str
+    table: str
+
+
+class StrayPlace(NamedTuple):
+    """A row of such a table that does not fit its job. phase: of the job; wrong: what differs, if the phase fits."""
+
+    job_id: str
+    table: str
+    phase: str | None
+    wrong: str | None
+
+
 class VerificationTable(Protocol):
     """Rows are ordered by their keys."""
 
@@ -256,6 +269,10 @@ class VerificationTable(Protocol):
         """Rows of these jobs. kind: EventRow, DeadLetterRow, RequeuedRow, FiredRow, or one of the stray rows."""
         ...
 
+    async def misplaced_jobs(self, rows: Sequence[JobRow]) -> list[MisplacedJob]:
+        """Those of these jobs that the store would not find. Empty if it finds jobs by indexes alone."""
+        ...
+
     async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
         """Among the events of these names."""
         ...
@@ -268,5 +285,5 @@ class VerificationTable(Protocol):
         ...
 
     async def faults(self, kind: type[T], limit: int) -> list[T]:
-        """kind: StrandedParent, AdriftChild, MissingApproval or StrayVote."""
+        """kind: StrandedParent, AdriftChild, MissingApproval, StrayVote or StrayPlace."""
         ...

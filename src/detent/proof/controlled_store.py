@@ -84,10 +84,10 @@ class ControlledStore(SqliteStore):
 
     def step_called(self, job_id: str, token: str, name: str) -> None:
         """The function of a step runs now, in the execution with this token."""
-        query = "SELECT 1 FROM steps WHERE job_id = ? AND name = ? AND finished"
+        query = "SELECT 1 FROM detent_steps WHERE job_id = ? AND name = ? AND finished"
         if list(self.session.connection.execute(query, (job_id, name))):
             self.wrong_step_calls.append((job_id, "step.repeated", f"{name} was called although it is recorded"))
-        query = "SELECT token FROM jobs WHERE id = ? AND token <> ? AND phase = ?"
+        query = "SELECT token FROM detent_job_list WHERE id = ? AND token <> ? AND phase = ?"
         for (holder,) in self.session.connection.execute(query, (job_id, token, str(Phase.LEASED))):
             detail = f"{name} was called by {token} while {holder} held the job"
             self.wrong_step_calls.append((job_id, "step.lost", detail))

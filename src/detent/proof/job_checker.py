@@ -14,8 +14,8 @@ from .verify.rules import WARNINGS, Report
 
 JOB_COLUMNS = {"has_token": "token IS NOT NULL", "has_worker": "worker IS NOT NULL"}
 """Fields of JobRow that are no columns."""
-JOBS_QUERY = f"SELECT {', '.join(JOB_COLUMNS.get(name, name) for name in JobRow._fields)} FROM jobs"
-EVENTS_QUERY = f"SELECT {', '.join(EventRow._fields)} FROM events"
+JOBS_QUERY = f"SELECT {', '.join(JOB_COLUMNS.get(name, name) for name in JobRow._fields)} FROM detent_job_list"
+EVENTS_QUERY = f"SELECT {', '.join(EventRow._fields)} FROM detent_event_list"
 
 
 def check_job(

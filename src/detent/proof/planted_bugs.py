@@ -196,7 +196,9 @@ class MissesChildren(SqliteTx):
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await super().await_children(parent_id, ids, wakes_on)
         for child in ids:
-            self.connection.execute("INSERT OR IGNORE INTO awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on))
+            self.connection.execute(
+                "INSERT OR IGNORE INTO detent_awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on)
+            )
         return len(ids)
 
     async def change(self, name: str, /, **values: Any) -> int:
@@ -207,7 +209,8 @@ class MissesChildren(SqliteTx):
 
 
 _DROP_NOTIFICATIONS = (
-    "DELETE FROM family_news WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM jobs WHERE phase = ?)"
+    "DELETE FROM detent_child_events WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM"
+    " detent_job_list WHERE phase = ?)"
 )
 
 
@@ -246,15 +249,12 @@ class RevivesLeases(SqliteTx):
             contract = self.registered_contracts[job.contract]
             if job.token == held[job_id] and job.phase is Phase.CLAIMABLE:
                 status = contract.in_phase(Phase.LEASED)[0]
-                values = (status, str(Phase.LEASED), self.now + lease, job_id)
-                self.connection.execute(_REVIVE, values)
+                state, worker = await self.number_of("state", job.contract, status), 1
+                self.connection.execute(_REVIVE, (state, self.now + lease, worker, job_id))
         return await super().extend(held, lease)
 
 
-_REVIVE = (
-    "UPDATE jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
-    "WHERE id = ?"
-)
+_REVIVE = "UPDATE detent_jobs SET state = ?, lease_until = ?, worker = ?, ready = 0, next_retry_at = NULL WHERE id = ?"
 
 
 @planted("backoff-ignored", "a retry is due immediately")
@@ -317,7 +317,7 @@ class FiresWithoutCompare(SqliteTx):
 
     async def add_fires(self, fires: Sequence[Fire]) -> int:
         for fire in fires:
-            self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
+            self.connection.execute("DELETE FROM detent_fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
         return await super().add_fires(fires)
 
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -1,100 +1,88 @@
 -- Children of jobs and approvals: queries that are the same in SQLite and Postgres.
 
 -- name: add_ended_child
-INSERT INTO family_news (parent_id, child_id, failed) VALUES (:parent_id, :child_id, :failed);
+INSERT INTO detent.child_events (parent_id, child_id, failed) VALUES (:parent_id, :child_id, :failed);
 
 -- name: add_child_cancel
 -- A cancelled job with open children: a row without child_id requests that they are cancelled. Index: jobs_children.
-INSERT INTO family_news (parent_id, child_id, failed) SELECT CAST(:parent_id AS text), NULL, true
-WHERE EXISTS (SELECT 1 FROM jobs WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
+INSERT INTO detent.child_events (parent_id, child_id, failed) SELECT CAST(:parent_id AS text), NULL, true
+WHERE EXISTS (SELECT 1 FROM detent.job_list WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
 
 -- name: parents_with_ended_children
-SELECT parent_id FROM family_news GROUP BY parent_id ORDER BY min(n) LIMIT :limit;
+SELECT parent_id FROM detent.child_events GROUP BY parent_id ORDER BY min(n) LIMIT :limit;
 
 -- name: take_ended_children
-DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NOT NULL RETURNING child_id, failed;
+DELETE FROM detent.child_events WHERE parent_id = :parent_id AND child_id IS NOT NULL RETURNING child_id, failed;
 
 -- name: has_children_to_cancel
-SELECT 1 FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL LIMIT 1;
+SELECT 1 FROM detent.child_events WHERE parent_id = :parent_id AND child_id IS NULL LIMIT 1;
 
 -- name: drop_child_cancel
-DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL;
+DELETE FROM detent.child_events WHERE parent_id = :parent_id AND child_id IS NULL;
 
 -- name: drop_ended_children
-DELETE FROM family_news WHERE parent_id = :parent_id;
+DELETE FROM detent.child_events WHERE parent_id = :parent_id;
 
 -- name: awaits_children
-SELECT wakes_on FROM awaited WHERE parent_id = :parent_id LIMIT 1;
+SELECT wakes_on FROM detent.awaited WHERE parent_id = :parent_id LIMIT 1;
 
 -- name: drop_awaited
-DELETE FROM awaited WHERE parent_id = :parent_id;
+DELETE FROM detent.awaited WHERE parent_id = :parent_id;
 
 -- name: children
 -- Pages by id. Index: jobs_children.
-SELECT {columns} FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
+SELECT {columns} FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
 
 -- name: count_children
-SELECT job_type, contract, status, phase, count(*) FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+SELECT job_type, contract, status, phase, count(*) FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL
 GROUP BY job_type, contract, status, phase ORDER BY job_type, contract, status;
 
 -- name: approval
 SELECT job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, decided_at, expired
-FROM approvals WHERE job_id = :job_id AND name = :name;
+FROM detent.approvals WHERE job_id = :job_id AND name = :name;
 
 -- name: approvals_of
 SELECT job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, decided_at, expired
-FROM approvals WHERE job_id = :job_id ORDER BY asked_at, name;
+FROM detent.approvals WHERE job_id = :job_id ORDER BY asked_at, name;
 
 -- name: put_approval
-INSERT INTO approvals (job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, expired)
+INSERT INTO detent.approvals (job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, expired)
 VALUES (:job_id, :name, :summary, :about, :digest, :roles, :quorum, :on_expiry, :asked_at, :deadline, false)
 ON CONFLICT (job_id, name) DO UPDATE SET summary = excluded.summary, about = excluded.about, digest = excluded.digest,
   roles = excluded.roles, quorum = excluded.quorum, on_expiry = excluded.on_expiry, asked_at = excluded.asked_at,
   deadline = excluded.deadline;
 
 -- name: decide_approval
-UPDATE approvals SET decision = :decision, decided_at = :at, expired = :expired
+UPDATE detent.approvals SET decision = :decision, decided_at = :at, expired = :expired
 WHERE job_id = :job_id AND name = :name AND decision IS NULL;
 
 -- name: votes
-SELECT person, approved, reason, roles, at FROM votes WHERE job_id = :job_id AND name = :name ORDER BY at, person;
+SELECT person, approved, reason, roles, at FROM detent.votes WHERE job_id = :job_id AND name = :name ORDER BY at, person;
 
 -- name: put_vote
-INSERT INTO votes (job_id, name, person, approved, reason, roles, at)
+INSERT INTO detent.votes (job_id, name, person, approved, reason, roles, at)
 VALUES (:job_id, :name, :person, :approved, :reason, :roles, :at)
 ON CONFLICT (job_id, name, person) DO UPDATE SET approved = excluded.approved, reason = excluded.reason,
   roles = excluded.roles, at = excluded.at;
 
 -- name: drop_votes
-DELETE FROM votes WHERE job_id = :job_id AND name = :name;
-
--- name: awaiting_approval
--- Jobs that wait for an approval, oldest first. Index: jobs_asking.
-SELECT {columns} FROM jobs
-WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL) AND {where}
-ORDER BY id LIMIT :limit;
+DELETE FROM detent.votes WHERE job_id = :job_id AND name = :name;
 
 -- name: verify_family_news
 -- Child events that are not processed yet.
-SELECT n.parent_id, n.child_id FROM family_news n WHERE {where} ORDER BY n.n LIMIT :limit;
+SELECT n.parent_id, n.child_id FROM detent.child_events n WHERE {where} ORDER BY n.n LIMIT :limit;
 
 -- name: verify_awaited
-SELECT a.parent_id, a.child_id FROM awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;
-
--- name: verify_asking
--- Jobs that wait for an approval without an open one. Index: jobs_asking.
-SELECT j.id, j.wait_name FROM jobs j LEFT JOIN approvals a ON a.job_id = j.id AND a.name = j.wait_name
-WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)
-  AND j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
+SELECT a.parent_id, a.child_id FROM detent.awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;
 
 -- name: verify_questions
 -- Every approval with its counted votes and its job.
 SELECT a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, count(CASE WHEN v.approved THEN 1 END),
   count(CASE WHEN NOT v.approved THEN 1 END), j.id
-FROM approvals a LEFT JOIN votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN jobs j ON j.id = a.job_id
+FROM detent.approvals a LEFT JOIN detent.votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN detent.job_list j ON j.id = a.job_id
 WHERE {where} GROUP BY a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, j.id
 ORDER BY a.job_id, a.name LIMIT :limit;
 
 -- name: verify_votes
-SELECT v.job_id, v.name, v.person FROM votes v LEFT JOIN approvals a ON a.job_id = v.job_id AND a.name = v.name
+SELECT v.job_id, v.name, v.person FROM detent.votes v LEFT JOIN detent.approvals a ON a.job_id = v.job_id AND a.name = v.name
 WHERE a.job_id IS NULL ORDER BY v.job_id, v.name, v.person LIMIT :limit;

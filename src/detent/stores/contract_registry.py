@@ -1,12 +1,18 @@
 """The contracts stored in a database: an application's own declarations win, Detent's built-in ones fill the rest."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from detent.core.contract.io import contract_from, contract_to
-from detent.core.contract.model import Contract, Edge
+from detent.core.contract.model import Contract, Edge, Move, Phase
 from detent.core.errors import ContractChanged
+
+PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
+"""The phase of a state is its lowest two bits."""
+HAS_RETRY_AT, REOPENS, STATE_SHIFT, CONTRACT_SHIFT = 4, 8, 4, 14
+StateRow = tuple[int, str, str, str, bool, bool]
+"""A row of table states: id, contract, status, phase, retry_at, reopens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +93,36 @@ def _with_code(text: str, code: Contract | None) -> Contract:
     if declaration(code) == text:
         return code
     return contract_from(json.loads(text)).with_options(view=code.view, envelope=code.envelope)
+
+
+def state_id(number: int, contract: Contract, status: str) -> int:
+    """number: the contract's number and its count of states, see table states in schema.sql."""
+    flags = HAS_RETRY_AT * (status in contract.retry_at_statuses)
+    flags += REOPENS * (contract.edge(status, Move.REOPEN) is not None)
+    return number << STATE_SHIFT | flags | PHASES.index(contract.statuses[status])
+
+
+def new_states(contracts: Iterable[Contract], known: Sequence[tuple[int, str, str]]) -> list[StateRow]:
+    """The states of these contracts that the database does not have.
+
+    known: its states, (id, contract, status) in the order of their ids. A status whose flags have changed gets a new
+    state; jobs may keep the old one.
+    """
+    rows: list[StateRow] = []
+    newest = {(contract, status): number for number, contract, status in known}
+    families = {contract: number >> CONTRACT_SHIFT for number, contract, _ in known}
+    ids = {number for number, _, _ in known}
+    for contract in contracts:
+        family = families.setdefault(contract.name, max(families.values(), default=0) + 1)
+        last = max((number for number in ids if number >> CONTRACT_SHIFT == family), default=family << CONTRACT_SHIFT)
+        for status, phase in contract.statuses.items():
+            have = newest.get((contract.name, status))
+            if have is None or have != state_id(have >> STATE_SHIFT, contract, status):
+                last = state_id((last >> STATE_SHIFT) + 1, contract, status)
+                rows.append((last, contract.name, status, str(phase), bool(last & HAS_RETRY_AT), bool(last & REOPENS)))
+    return rows
+
+
+def edge_names(contracts: Iterable[Contract]) -> list[tuple[str, str, str]]:
+    """The rows of table edges: event, source or '', target."""
+    return list({(edge.event, edge.source or "", edge.target): None for c in contracts for edge in c.edges})

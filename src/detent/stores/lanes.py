@@ -4,9 +4,10 @@ A lane is `rank | group | party`: 8 bits of priority, 24 bits for (contract, que
 limit key). Lower numbers are claimed first. "Area": all lanes of one rank and group. "Cell": a lane without its rank.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import NamedTuple
 
 from detent.core.job import Micros
 from detent.core.limits import JobKind, Limit
@@ -52,6 +53,16 @@ def next_area(value: int) -> int:
 _MAX_INTERNED = 50_000
 
 
+class OnlyLane(NamedTuple):
+    """A lane that was the only one with jobs when a claim looked at all lanes."""
+
+    lane: int
+    version: int
+    groups: Sequence[str]
+    until: float
+    """On the monotonic clock: from then on a claim looks at all lanes again."""
+
+
 @dataclass(slots=True)
 class LaneCache:
     """What a store has cached of lane groups, parties, pauses and limits, and its positions in the claim rotation.
@@ -90,6 +101,8 @@ class LaneCache:
     """Claims so far, counted while `many_ranks`."""
     last_low_rank: int = -1
     """The first rank served by the last claim that started below the highest priority."""
+    only_lane: OnlyLane | None = None
+    """Set by a claim that was filled from one lane of the groups it could claim from."""
     held_back: bool = False
     """True: the last claim left jobs unclaimed because of a limit."""
     opens_at: Micros | None = None
@@ -106,6 +119,16 @@ class LaneCache:
             return None
         self.claims += 1
         return self.last_low_rank + 1 if self.claims % LOW_PRIORITY_INTERVAL == 0 else None
+
+    def find_only_lane(self, groups: Sequence[str], now: float) -> int | None:
+        """The lane that a claim from these groups may use without looking at others; None: look at all lanes.
+
+        Not with several priorities: a claim serves the highest first.
+        """
+        known = self.only_lane
+        if known is None or self.many_ranks or now >= known.until:
+            return None
+        return known.lane if (known.version, known.groups) == (self.version, groups) else None
 
     def kind(self, value: int) -> JobKind:
         _, queue, job_type = self.groups[group_of(value)]

@@ -1,53 +1,53 @@
 -- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
 -- name: add_lane_mark
-INSERT INTO lane_marks (kind, name) VALUES (:kind, :name) ON CONFLICT DO NOTHING;
+INSERT INTO detent.lane_marks (kind, name) VALUES (:kind, :name) ON CONFLICT DO NOTHING;
 
 -- name: find_lane_mark
-SELECT id FROM lane_marks WHERE kind = :kind AND name = :name;
+SELECT id FROM detent.lane_marks WHERE kind = :kind AND name = :name;
 
 -- name: lane_marks
-SELECT kind, name FROM lane_marks;
+SELECT kind, name FROM detent.lane_marks;
 
 -- name: party
-SELECT tenant_id, limit_key FROM lane_parties WHERE id = :id;
+SELECT tenant_id, limit_key FROM detent.lane_parties WHERE id = :id;
 
 -- name: limits
-SELECT queue, job_type, tenant_id, limit_key, per, concurrency, rate, period, id, declared FROM limits ORDER BY id;
+SELECT queue, job_type, tenant_id, limit_key, per, concurrency, rate, period, id, declared FROM detent.limits ORDER BY id;
 
 -- name: put_limit
-INSERT INTO limits (queue, job_type, tenant_id, limit_key, per, concurrency, rate, period, declared)
+INSERT INTO detent.limits AS limits (queue, job_type, tenant_id, limit_key, per, concurrency, rate, period, declared)
 VALUES (:queue, :job_type, :tenant_id, :limit_key, :per, :concurrency, :rate, :period, :declared)
 ON CONFLICT (queue, job_type, tenant_id, limit_key, per) DO UPDATE SET concurrency = excluded.concurrency,
   rate = excluded.rate, period = excluded.period, declared = coalesce(excluded.declared, limits.declared);
 
 -- name: drop_limit
-DELETE FROM limits WHERE id = :id;
+DELETE FROM detent.limits WHERE id = :id;
 
 -- name: drop_meters
-DELETE FROM meters WHERE limit_id = :id;
+DELETE FROM detent.meters WHERE limit_id = :id;
 
 -- name: add_meter
-INSERT INTO meters (limit_id, subject, touched_at) VALUES (:limit_id, :subject, :now) ON CONFLICT DO NOTHING;
+INSERT INTO detent.meters (limit_id, subject, touched_at) VALUES (:limit_id, :subject, :now) ON CONFLICT DO NOTHING;
 
 -- name: meter
-SELECT id, taken, spent FROM meters WHERE limit_id = :limit_id AND subject = :subject;
+SELECT id, taken, spent FROM detent.meters WHERE limit_id = :limit_id AND subject = :subject;
 
 -- name: update_meter
-UPDATE meters SET taken = taken + :number, spent = :spent, touched_at = :now WHERE id = :id;
+UPDATE detent.meters SET taken = taken + :number, spent = :spent, touched_at = :now WHERE id = :id;
 
 -- name: drop_idle_meters
 -- Meters by subject that were not used for long; the next job of the subject starts a new one at zero.
-DELETE FROM meters WHERE subject <> '' AND touched_at < :before;
+DELETE FROM detent.meters WHERE subject <> '' AND touched_at < :before;
 
 -- name: tenants
-SELECT tenant_id, weight, max_backlog, max_payload FROM tenants ORDER BY tenant_id;
+SELECT tenant_id, weight, max_backlog, max_payload FROM detent.tenants ORDER BY tenant_id;
 
 -- name: put_tenant
-INSERT INTO tenants (tenant_id, weight, max_backlog, max_payload)
+INSERT INTO detent.tenants (tenant_id, weight, max_backlog, max_payload)
 VALUES (:tenant_id, :weight, :max_backlog, :max_payload)
 ON CONFLICT (tenant_id) DO UPDATE SET weight = excluded.weight, max_backlog = excluded.max_backlog,
   max_payload = excluded.max_payload;
 
 -- name: drop_tenant
-DELETE FROM tenants WHERE tenant_id = :tenant_id;
+DELETE FROM detent.tenants WHERE tenant_id = :tenant_id;

@@ -138,7 +138,7 @@ class MetricsQueries(NamedQueries):
         await self.change("drop_deliveries", before=before)
 
     async def last_runs(self) -> dict[str, Micros]:
-        return {row[0]: row[1] for row in await self.query("turns")}
+        return {row[0]: row[1] for row in await self.query("periodic_runs")}
 
     async def take_interval(self, name: str, latest: Micros) -> bool:
         await self.change("first_turn", name=name)

@@ -18,6 +18,8 @@ class NamedQueries(ABC):
 
     contains = "instr"
     """SQL function (text, substring) -> position of the substring, 0 if absent."""
+    namespace = "detent_"
+    """What stands before the name of a table."""
 
     def __init__(self, now: Micros, lane_cache: LaneCache) -> None:
         self.now = now

@@ -1,122 +1,113 @@
 -- Event counts, alerts and their deliveries, commands to workers, expired leases.
 
 -- name: tails
-SELECT log, position, version FROM tails;
+SELECT log, position, version FROM detent.tails;
 
 -- name: first_tail
-INSERT INTO tails (log, position, version) VALUES (:log, 0, 0) ON CONFLICT DO NOTHING;
+INSERT INTO detent.tails (log, position, version) VALUES (:log, 0, 0) ON CONFLICT DO NOTHING;
 
 -- name: advance_tail
 -- Compare-and-set: of several processes that counted the same part of the log, one adds it.
-UPDATE tails SET position = :until WHERE log = :log AND position = :position AND version = :version;
+UPDATE detent.tails SET position = :until WHERE log = :log AND position = :position AND version = :version;
 
 -- name: recount_tail
 -- Pruning has counted events ahead of the position: a process that is counting must start again.
-UPDATE tails SET version = version + 1 WHERE log = :log;
+UPDATE detent.tails SET version = version + 1 WHERE log = :log;
 
 -- name: tallies
-SELECT log, lane_group, party, source, event, target, number FROM tallies ORDER BY log, lane_group, party, source, event;
+SELECT log, lane_group, party, source, event, target, number FROM detent.tallies ORDER BY log, lane_group, party, source, event;
 
 -- name: tally_slots
-SELECT slot, log, lane_group, party, source, event, target, number FROM tally_slots WHERE slot >= :since;
+SELECT slot, log, lane_group, party, source, event, target, number FROM detent.tally_slots WHERE slot >= :since;
 
 -- name: drop_tally_slots
-DELETE FROM tally_slots WHERE slot < :before;
+DELETE FROM detent.tally_slots WHERE slot < :before;
 
 -- name: lane_parties
-SELECT id, tenant_id FROM lane_parties;
+SELECT id, tenant_id FROM detent.lane_parties;
 
 -- name: first_turn
-INSERT INTO turns (name, at) VALUES (:name, 0) ON CONFLICT DO NOTHING;
+INSERT INTO detent.periodic_runs (name, at) VALUES (:name, 0) ON CONFLICT DO NOTHING;
 
 -- name: take_turn
 -- Compare-and-set: one process per period.
-UPDATE turns SET at = :now WHERE name = :name AND at <= :latest;
+UPDATE detent.periodic_runs SET at = :now WHERE name = :name AND at <= :latest;
 
--- name: turns
-SELECT name, at FROM turns;
+-- name: periodic_runs
+SELECT name, at FROM detent.periodic_runs;
 
 -- name: alerts
-SELECT {alert_columns} FROM alerts ORDER BY rule, subject;
+SELECT {alert_columns} FROM detent.alerts ORDER BY rule, subject;
 
 -- name: add_alert
-INSERT INTO alerts ({alert_columns}) VALUES ({alert_places}) ON CONFLICT DO NOTHING;
+INSERT INTO detent.alerts ({alert_columns}) VALUES ({alert_places}) ON CONFLICT DO NOTHING;
 
 -- name: change_alert
 -- Compare-and-set on version; the caller checks that one row changed.
-UPDATE alerts SET state = :state, severity = :severity, value = :value, summary = :summary, since = :since,
+UPDATE detent.alerts SET state = :state, severity = :severity, value = :value, summary = :summary, since = :since,
   fired_at = :fired_at, clear_since = :clear_since, resolved_at = :resolved_at, updated_at = :updated_at,
   episode = :episode, version = :version
 WHERE rule = :rule AND subject = :subject AND version = :version - 1;
 
 -- name: drop_alert
-DELETE FROM alerts WHERE rule = :rule AND subject = :subject AND version = :version;
+DELETE FROM detent.alerts WHERE rule = :rule AND subject = :subject AND version = :version;
 
 -- name: add_delivery
-INSERT INTO alert_deliveries ({delivery_columns}) VALUES ({delivery_places});
+INSERT INTO detent.alert_deliveries ({delivery_columns}) VALUES ({delivery_places});
 
 -- name: due_deliveries
 -- Index: alert_deliveries_due. Earlier deliveries of the same alert to the same sink come first.
-SELECT {delivery_columns} FROM alert_deliveries d WHERE due_at <= :now AND NOT EXISTS (
-  SELECT 1 FROM alert_deliveries e WHERE e.due_at IS NOT NULL AND e.rule = d.rule AND e.subject = d.subject
+SELECT {delivery_columns} FROM detent.alert_deliveries d WHERE due_at <= :now AND NOT EXISTS (
+  SELECT 1 FROM detent.alert_deliveries e WHERE e.due_at IS NOT NULL AND e.rule = d.rule AND e.subject = d.subject
     AND e.sink = d.sink AND e.id < d.id)
 ORDER BY due_at LIMIT :limit;
 
 -- name: deliveries
-SELECT {delivery_columns} FROM alert_deliveries ORDER BY id DESC LIMIT :limit;
+SELECT {delivery_columns} FROM detent.alert_deliveries ORDER BY id DESC LIMIT :limit;
 
 -- name: take_delivery
 -- Compare-and-set: one process at a time delivers it; if it dies, another process retries after :until.
-UPDATE alert_deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
+UPDATE detent.alert_deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
 
 -- name: end_delivery
-UPDATE alert_deliveries SET due_at = :due_at, delivered_at = :delivered_at, last_error = :last_error
+UPDATE detent.alert_deliveries SET due_at = :due_at, delivered_at = :delivered_at, last_error = :last_error
 WHERE id = :id AND attempts = :attempts;
 
 -- name: drop_deliveries
-DELETE FROM alert_deliveries WHERE due_at IS NULL AND created_at < :before;
+DELETE FROM detent.alert_deliveries WHERE due_at IS NULL AND created_at < :before;
 
 -- name: put_order
-INSERT INTO worker_orders (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :at)
+INSERT INTO detent.worker_commands (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :at)
 ON CONFLICT (worker) DO UPDATE SET act = excluded.act, actor = excluded.actor, reason = excluded.reason, at = excluded.at;
 
 -- name: order_of
-SELECT worker, act, actor, reason, at FROM worker_orders WHERE worker = :worker;
+SELECT worker, act, actor, reason, at FROM detent.worker_commands WHERE worker = :worker;
 
 -- name: orders
-SELECT worker, act, actor, reason, at FROM worker_orders;
+SELECT worker, act, actor, reason, at FROM detent.worker_commands;
 
 -- name: drop_order
-DELETE FROM worker_orders WHERE worker = :worker;
+DELETE FROM detent.worker_commands WHERE worker = :worker;
 
 -- name: drop_orders
 -- Commands that no worker has read.
-DELETE FROM worker_orders WHERE at < :before;
+DELETE FROM detent.worker_commands WHERE at < :before;
 
 -- name: drop_workers
 -- Workers whose last heartbeat is older than :before.
-DELETE FROM workers WHERE seen_at < :before;
+DELETE FROM detent.workers WHERE seen_at < :before;
 
 -- name: add_loss
-INSERT INTO losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHING;
+INSERT INTO detent.losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHING;
 
 -- name: losses
 -- Index: losses_at.
-SELECT {loss_columns} FROM losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
+SELECT {loss_columns} FROM detent.losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
 
 -- name: drop_losses
-DELETE FROM losses WHERE at < :before;
-
--- name: held_jobs
--- The jobs that every worker holds. Index: jobs_leased.
-SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
-FROM jobs WHERE phase = 'leased' ORDER BY lease_until LIMIT :limit;
-
--- name: long_held
--- Index: jobs_leased. Extending a lease does not change updated_at, so it is the start of the execution.
-SELECT queue, job_type, count(*), min(updated_at) FROM jobs WHERE phase = 'leased' GROUP BY queue, job_type;
+DELETE FROM detent.losses WHERE at < :before;
 
 -- name: missed_schedules
 -- Schedules whose fire is overdue, or that missed a fire since :since.
-SELECT tenant_id, name, next_fire_at, misfires, last_misfire_at, last_error FROM schedules
+SELECT tenant_id, name, next_fire_at, misfires, last_misfire_at, last_error FROM detent.schedules
 WHERE next_fire_at <= :now OR last_misfire_at >= :since ORDER BY next_fire_at LIMIT 1000;

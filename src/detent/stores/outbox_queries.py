@@ -53,4 +53,4 @@ def _outbox_item_of(change: Change) -> OutboxItem:
     after = change.after
     assert change.outbox_item is not None
     due = after.updated_at if change.outbox_item == DEAD_LETTER or after.due_at is None else after.due_at
-    return OutboxItem(after.id, change.outbox_item, after.version, due)
+    return OutboxItem(after.id, change.outbox_item, after.version, due + change.outbox_hold)

@@ -1,223 +1,226 @@
 -- Queries that are the same in SQLite and Postgres; the others are in the folders of the stores.
 
--- name: insert_event
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
-VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data,
-  (SELECT lane FROM jobs WHERE id = :job_id));
-
 -- name: insert_note
-INSERT INTO notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
-
--- name: update_job
--- Compare-and-set on version; the caller checks that one row changed.
-UPDATE jobs SET {assignments} WHERE id = :id AND version = :before_version;
+INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
 
 -- name: take_key
-INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
+INSERT INTO detent.keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
 
 -- name: next_attempt
 -- Index: jobs_task.
-SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
+SELECT coalesce(max(task_attempt), 0) + 1 FROM detent.job_list WHERE task_id = :task_id AND task_attempt IS NOT NULL;
 
 -- name: move_to_lane
-UPDATE jobs SET lane = :lane WHERE id = :id;
+UPDATE detent.jobs SET lane = :lane WHERE id = :id;
 
 -- name: lane_version
-SELECT value FROM lane_version;
+SELECT value FROM detent.lane_version;
 
 -- name: raise_lane_version
-UPDATE lane_version SET value = value + 1;
+UPDATE detent.lane_version SET value = value + 1;
 
 -- name: lane_groups
-SELECT id, contract, queue, job_type FROM lane_groups;
+SELECT id, contract, queue, job_type FROM detent.lane_groups;
 
 -- name: add_lane_group
-INSERT INTO lane_groups (contract, queue, job_type) VALUES (:contract, :queue, :job_type) ON CONFLICT DO NOTHING;
+INSERT INTO detent.lane_groups (contract, queue, job_type) VALUES (:contract, :queue, :job_type) ON CONFLICT DO NOTHING;
 
 -- name: find_lane_group
-SELECT id FROM lane_groups WHERE contract = :contract AND queue = :queue AND job_type = :job_type;
+SELECT id FROM detent.lane_groups WHERE contract = :contract AND queue = :queue AND job_type = :job_type;
 
 -- name: add_lane_party
-INSERT INTO lane_parties (tenant_id, limit_key) VALUES (:tenant_id, :limit_key) ON CONFLICT DO NOTHING;
+INSERT INTO detent.lane_parties (tenant_id, limit_key) VALUES (:tenant_id, :limit_key) ON CONFLICT DO NOTHING;
 
 -- name: find_lane_party
-SELECT id FROM lane_parties WHERE tenant_id = :tenant_id AND limit_key = :limit_key;
+SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id AND limit_key = :limit_key;
+
+-- name: add_edge
+INSERT INTO detent.edges (event, source, target) VALUES (:event, :source, :target) ON CONFLICT DO NOTHING;
+
+-- name: find_edge
+SELECT id FROM detent.edges WHERE event = :event AND source = :source AND target = :target;
+
+-- name: add_actor
+INSERT INTO detent.actors (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: find_actor
+SELECT id FROM detent.actors WHERE name = :name;
 
 -- name: paused_parties
-SELECT p.id FROM lane_parties p JOIN pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;
+SELECT p.id FROM detent.lane_parties p JOIN detent.pauses AS pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;
 
 -- name: events
-SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM events
+SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM detent.event_list
 WHERE job_id = :job_id ORDER BY seq;
 
 -- name: notes
-SELECT job_id, seq, name, at, actor, execution_no, data FROM notes WHERE job_id = :job_id ORDER BY n;
+SELECT job_id, seq, name, at, actor, execution_no, data FROM detent.notes WHERE job_id = :job_id ORDER BY n;
 
 -- name: signal
-SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = :job_id AND name = :name;
+SELECT job_id, name, data, actor, at, timed_out FROM detent.signals WHERE job_id = :job_id AND name = :name;
 
 -- name: add_signal
-INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
+INSERT INTO detent.signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
 
 -- name: signals_after
 -- One page along the primary key: the signals that their blocked job still waits for, and (last) the end of the page.
 WITH page AS (
-  SELECT job_id, name FROM signals WHERE {where} ORDER BY job_id, name LIMIT :limit
+  SELECT job_id, name FROM detent.signals WHERE {where} ORDER BY job_id, name LIMIT :limit
 )
-SELECT p.job_id, p.name, 1 AS missed FROM page p CROSS JOIN jobs j
+SELECT p.job_id, p.name, 1 AS missed FROM page p CROSS JOIN detent.job_list j
 WHERE j.id = p.job_id AND j.phase = 'blocked' AND j.wait_name = p.name AND j.wait_kind NOT IN ('approval', 'children')
 UNION ALL
 SELECT job_id, name, 0 FROM (SELECT job_id, name FROM page ORDER BY job_id DESC, name DESC LIMIT 1) e
 ORDER BY missed DESC;
 
 -- name: count_signals
-SELECT count(*) FROM signals WHERE job_id = :job_id;
+SELECT count(*) FROM detent.signals WHERE job_id = :job_id;
 
 -- name: step
-SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id AND name = :name;
+SELECT job_id, name, digest, result, finished, execution_no, at FROM detent.steps WHERE job_id = :job_id AND name = :name;
 
 -- name: steps
-SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id ORDER BY at, name;
+SELECT job_id, name, digest, result, finished, execution_no, at FROM detent.steps WHERE job_id = :job_id ORDER BY at, name;
 
 -- name: put_step
-INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at)
+INSERT INTO detent.steps (job_id, name, digest, result, finished, execution_no, at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at)
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at;
 
 -- name: dead_letter
-SELECT {dead_columns} FROM dead_letters WHERE id = :id;
+SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id;
 
 -- name: put_dead_letter
-INSERT INTO dead_letters ({dead_columns}) VALUES ({dead_places})
+INSERT INTO detent.dead_letters ({dead_columns}) VALUES ({dead_places})
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
   requeued_as = excluded.requeued_as, proposed_by = excluded.proposed_by, proposed_reason = excluded.proposed_reason;
 
 -- name: dead_letters
-SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
+SELECT {dead_columns} FROM detent.dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: dead_letter_window
 -- As job_window: reads at most :scan dead letters along the primary key.
-SELECT {dead_columns} FROM (SELECT * FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT {dead_columns} FROM (SELECT * FROM detent.dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: dead_letter_window_end
-SELECT id FROM (SELECT id FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT id FROM (SELECT id FROM detent.dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
 
 -- name: count_dead_letters
-SELECT contract, count(*) FROM dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
+SELECT contract, count(*) FROM detent.dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
 
 -- name: jobs
-SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
+SELECT {columns} FROM detent.job_list WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window
 -- Reads at most :scan jobs along the primary key, so that a filter with few matches does not read the whole table.
-SELECT {columns} FROM (SELECT * FROM jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT {columns} FROM (SELECT * FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window_end
-SELECT id FROM (SELECT id FROM jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT id FROM (SELECT id FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
 
 -- name: counts
-SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, phase;
+SELECT contract, status, phase, count(*) FROM detent.job_list GROUP BY contract, status, phase;
 
 -- name: counts_of_tenant
-SELECT contract, status, phase, count(*) FROM jobs WHERE tenant_id = :tenant GROUP BY contract, status, phase;
+SELECT contract, status, phase, count(*) FROM detent.job_list WHERE tenant_id = :tenant GROUP BY contract, status, phase;
 
 -- name: dead_letters_of_tenant
-SELECT status, count(*) FROM dead_letters WHERE tenant_id = :tenant GROUP BY status;
+SELECT status, count(*) FROM detent.dead_letters WHERE tenant_id = :tenant GROUP BY status;
 
 -- name: dead_letter_counts
-SELECT status, count(*) FROM dead_letters GROUP BY status;
+SELECT status, count(*) FROM detent.dead_letters GROUP BY status;
 
 -- name: pause
-INSERT INTO pauses (kind, name, actor, reason, at) VALUES (:kind, :name, :actor, :reason, :now)
+INSERT INTO detent.pauses (kind, name, actor, reason, at) VALUES (:kind, :name, :actor, :reason, :now)
 ON CONFLICT (kind, name) DO UPDATE SET actor = excluded.actor, reason = excluded.reason, at = excluded.at;
 
 -- name: resume
-DELETE FROM pauses WHERE kind = :kind AND name = :name;
+DELETE FROM detent.pauses WHERE kind = :kind AND name = :name;
 
 -- name: pauses
-SELECT kind, name, actor, reason, at FROM pauses ORDER BY kind, name;
+SELECT kind, name, actor, reason, at FROM detent.pauses ORDER BY kind, name;
 
 -- name: add_audit
-INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:now, :actor, :act, :subject, :tenant_id, :reason, :data);
+INSERT INTO detent.audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:now, :actor, :act, :subject, :tenant_id, :reason, :data);
 
 -- name: audit
 -- Index for a subject: audit_subject.
-SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE {where} ORDER BY n DESC LIMIT :limit;
+SELECT n, at, actor, act, subject, tenant_id, reason, data FROM detent.audit WHERE {where} ORDER BY n DESC LIMIT :limit;
 
 -- name: put_worker
-INSERT INTO workers ({worker_columns}) VALUES ({worker_places})
+INSERT INTO detent.workers ({worker_columns}) VALUES ({worker_places})
 ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,
   job_types = excluded.job_types;
 
 -- name: workers
-SELECT {worker_columns} FROM workers ORDER BY started_at, id;
+SELECT {worker_columns} FROM detent.workers ORDER BY started_at, id;
 
 -- name: drop_worker
-DELETE FROM workers WHERE id = :id;
+DELETE FROM detent.workers WHERE id = :id;
 
 -- name: schedules
-SELECT {schedule_columns} FROM schedules WHERE {where} ORDER BY id DESC LIMIT :limit;
+SELECT {schedule_columns} FROM detent.schedules WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: put_schedule
-INSERT INTO schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLICT DO NOTHING;
+INSERT INTO detent.schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLICT DO NOTHING;
 
 -- name: change_schedule
 -- Compare-and-set on version. Fires do not raise the version, so that an edit is not refused because of a fire.
-UPDATE schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
+UPDATE detent.schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
 
 -- name: record_fires
-UPDATE schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
+UPDATE detent.schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
   last_fire_at = coalesce(:last_at, last_fire_at), last_job_id = coalesce(:last_job, last_job_id), last_error = :error
 WHERE id = :id;
 
 -- name: drop_schedule
-DELETE FROM schedules WHERE id = :id;
+DELETE FROM detent.schedules WHERE id = :id;
 
 -- name: fires
-SELECT schedule_id, fire_at, job_id, made_at FROM fires WHERE schedule_id = :schedule_id AND {where}
+SELECT schedule_id, fire_at, job_id, made_at FROM detent.fires WHERE schedule_id = :schedule_id AND {where}
 ORDER BY fire_at DESC LIMIT :limit;
 
 -- name: old_fires
-SELECT f.fire_at, j.id IS NOT NULL FROM fires f LEFT JOIN jobs j ON j.id = f.job_id
+SELECT f.fire_at, j.id IS NOT NULL FROM detent.fires f LEFT JOIN detent.job_list j ON j.id = f.job_id
 WHERE f.schedule_id = :schedule_id AND f.fire_at < :before ORDER BY f.fire_at LIMIT :limit;
 
 -- name: drop_fires
-DELETE FROM fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
+DELETE FROM detent.fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
 
 -- name: contracts
-SELECT name, definition, carried FROM contracts;
+SELECT name, definition, carried FROM detent.contracts;
 
 -- name: unfinished_statuses
 -- Reads all jobs; only run when a status or an edge of a declared contract has gone.
-SELECT DISTINCT status FROM jobs WHERE contract = :contract AND phase <> 'final';
+SELECT DISTINCT status FROM detent.job_list WHERE contract = :contract AND phase <> 'final';
 
 -- name: put_contract
-INSERT INTO contracts (name, definition, carried) VALUES (:name, :definition, :carried)
+INSERT INTO detent.contracts (name, definition, carried) VALUES (:name, :definition, :carried)
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;
 
 
 -- name: pruning
-SELECT position, beyond, passed, lap_at FROM pruning WHERE scope = :scope;
+SELECT position, beyond, passed, lap_at FROM detent.pruning WHERE scope = :scope;
 
 -- name: put_pruning
-INSERT INTO pruning (scope, position, beyond, passed, lap_at) VALUES (:scope, :position, :beyond, :passed, :lap_at)
+INSERT INTO detent.pruning (scope, position, beyond, passed, lap_at) VALUES (:scope, :position, :beyond, :passed, :lap_at)
 ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = excluded.beyond, passed = excluded.passed,
   lap_at = excluded.lap_at;
 
 -- name: drop_kept_keys
 -- Index: keys_kept.
-DELETE FROM keys WHERE (space, key) IN (
-  SELECT space, key FROM keys WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit);
+DELETE FROM detent.keys WHERE (space, key) IN (
+  SELECT space, key FROM detent.keys WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit);
 
 -- name: verify_pruned
 -- No pruned job has an id above this one.
-SELECT max(passed) FROM pruning;
+SELECT max(passed) FROM detent.pruning;
 
 -- name: verify_size
-SELECT count(*) FROM jobs WHERE {where};
+SELECT count(*) FROM detent.job_list WHERE {where};
 
 -- name: verify_jobs
 -- The columns that are compared with the log, in chunks by id.
@@ -225,119 +228,119 @@ SELECT id, contract, status, phase, version, execution_no, failures, retries, in
   created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
   due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
   tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
-FROM jobs WHERE {where} ORDER BY id LIMIT :limit;
+FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: verify_events
 -- The logs of a range of jobs. Index: unique (job_id, seq).
 SELECT job_id, seq, at, data, event, source, target, execution_no, retries
-FROM events WHERE {where} ORDER BY job_id, seq;
+FROM detent.event_list WHERE {where} ORDER BY job_id, seq;
 
 -- name: verify_dead_letters
-SELECT id, job_id, contract, tenant_id, retries FROM dead_letters WHERE {where} ORDER BY job_id, retries;
+SELECT id, job_id, contract, tenant_id, retries FROM detent.dead_letters WHERE {where} ORDER BY job_id, retries;
 
 -- name: verify_requeued
 -- Jobs requeued from a dead letter, and the job that this dead letter names.
 SELECT j.id, j.requeued_from, l.id, l.requeued_as
-FROM jobs j LEFT JOIN dead_letters l ON l.id = j.requeued_from
+FROM detent.job_list j LEFT JOIN detent.dead_letters l ON l.id = j.requeued_from
 WHERE j.requeued_from IS NOT NULL AND {where};
 
 -- name: verify_fates
 -- Dead letters by id, each with its job.
 SELECT l.id, l.job_id, l.contract, l.status, l.requeued_as, j.id, j.dlq_id
-FROM dead_letters l LEFT JOIN jobs j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
+FROM detent.dead_letters l LEFT JOIN detent.job_list j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
 
 -- name: verify_discards
 -- Who proposed and who confirmed the discards of these dead letters.
-SELECT subject, act, actor, reason FROM audit
-WHERE act IN ('dlq.discard.propose', 'dlq.discard') AND subject IN (SELECT l.id FROM dead_letters l WHERE {where})
+SELECT subject, act, actor, reason FROM detent.audit
+WHERE act IN ('dlq.discard.propose', 'dlq.discard') AND subject IN (SELECT l.id FROM detent.dead_letters l WHERE {where})
 ORDER BY n;
 
 -- name: verify_keys
 SELECT k.space, k.key, k.job_id, j.id, j.contract, j.tenant_id, j.idempotency_key, j.idempotency_scope, j.task_id
-FROM keys k LEFT JOIN jobs j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT NULL OR k.kept_until IS NULL)
+FROM detent.keys k LEFT JOIN detent.job_list j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT NULL OR k.kept_until IS NULL)
 ORDER BY k.space, k.key LIMIT :limit;
 
 -- name: verify_tasks
 -- The numbered runs of tasks. Index: jobs_task.
-SELECT task_id, task_attempt, id FROM jobs WHERE task_attempt IS NOT NULL AND {where}
+SELECT task_id, task_attempt, id FROM detent.job_list WHERE task_attempt IS NOT NULL AND {where}
 ORDER BY task_id, task_attempt, id LIMIT :limit;
 
 -- name: verify_fired
 -- The fires of a range of jobs. Index: fires_job.
-SELECT schedule_id, fire_at, job_id FROM fires WHERE {where};
+SELECT schedule_id, fire_at, job_id FROM detent.fires WHERE {where};
 
 -- name: verify_fires
 SELECT f.schedule_id, f.fire_at, f.job_id, j.id, j.scheduled_at, j.idempotency_key
-FROM fires f LEFT JOIN jobs j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
+FROM detent.fires f LEFT JOIN detent.job_list j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
 
 -- name: verify_notes
 -- Notes that follow no event: the job does not exist, or seq is outside its versions.
-SELECT n.job_id, n.seq, n.name, j.version FROM notes n LEFT JOIN jobs j ON j.id = n.job_id
+SELECT n.job_id, n.seq, n.name, j.version FROM detent.notes n LEFT JOIN detent.job_list j ON j.id = n.job_id
 WHERE {where} AND (j.id IS NULL OR n.seq < 1 OR n.seq > j.version) ORDER BY n.job_id, n.seq;
 
 -- name: verify_steps
 -- Steps without a job, of an execution that the job never had (a requeue may take over steps), or finished without
 -- a result.
-SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM steps s LEFT JOIN jobs j ON j.id = s.job_id
+SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM detent.steps s LEFT JOIN detent.job_list j ON j.id = s.job_id
 WHERE {where} AND (j.id IS NULL OR s.execution_no < 1 OR (j.requeued_from IS NULL AND s.execution_no > j.execution_no)
   OR (s.finished AND s.result IS NULL)) ORDER BY s.job_id, s.name;
 
 -- name: verify_signals
 -- Signals without a job, and signals that their blocked job still waits for.
-SELECT s.job_id, s.name, j.status FROM signals s LEFT JOIN jobs j ON j.id = s.job_id
+SELECT s.job_id, s.name, j.status FROM detent.signals s LEFT JOIN detent.job_list j ON j.id = s.job_id
 WHERE {where} AND (j.id IS NULL OR (j.phase = 'blocked' AND j.wait_name = s.name AND j.wait_kind NOT IN ('approval', 'children')))
 ORDER BY s.job_id, s.name;
 
 -- name: put_token
-INSERT INTO tokens ({token_columns}) VALUES ({token_places})
+INSERT INTO detent.tokens ({token_columns}) VALUES ({token_places})
 ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at;
 
 -- name: token_by_digest
-SELECT {token_columns} FROM tokens WHERE digest = :digest;
+SELECT {token_columns} FROM detent.tokens WHERE digest = :digest;
 
 -- name: token
-SELECT {token_columns} FROM tokens WHERE id = :id;
+SELECT {token_columns} FROM detent.tokens WHERE id = :id;
 
 -- name: tokens
-SELECT {token_columns} FROM tokens ORDER BY created_at, id;
+SELECT {token_columns} FROM detent.tokens ORDER BY created_at, id;
 
 -- name: any_token
-SELECT 1 FROM tokens LIMIT 1;
+SELECT 1 FROM detent.tokens LIMIT 1;
 
 -- name: reserve_answer
-INSERT INTO http_answers (asker, key, digest, fresh_id, made_at, keep_until)
+INSERT INTO detent.http_responses (asker, key, digest, fresh_id, made_at, keep_until)
 VALUES (:asker, :key, :digest, :fresh_id, :now, :until) ON CONFLICT DO NOTHING;
 
 -- name: answer
-SELECT digest, fresh_id, status, media, body, made_at FROM http_answers WHERE asker = :asker AND key = :key;
+SELECT digest, fresh_id, status, media, body, made_at FROM detent.http_responses WHERE asker = :asker AND key = :key;
 
 -- name: take_over_answer
-UPDATE http_answers SET made_at = :now, keep_until = :until
+UPDATE detent.http_responses SET made_at = :now, keep_until = :until
 WHERE asker = :asker AND key = :key AND made_at = :made_at AND status IS NULL;
 
 -- name: keep_answer
-UPDATE http_answers SET status = :status, media = :media, body = :body, keep_until = :until
+UPDATE detent.http_responses SET status = :status, media = :media, body = :body, keep_until = :until
 WHERE asker = :asker AND key = :key;
 
 -- name: release_answer
 -- made_at = 0 makes the request look abandoned, so that the next one takes it over.
-UPDATE http_answers SET made_at = 0 WHERE asker = :asker AND key = :key AND status IS NULL;
+UPDATE detent.http_responses SET made_at = 0 WHERE asker = :asker AND key = :key AND status IS NULL;
 
 -- name: drop_old_answers
--- Index: http_answers_old.
-DELETE FROM http_answers WHERE (asker, key) IN (
-  SELECT asker, key FROM http_answers WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);
+-- Index: http_responses_old.
+DELETE FROM detent.http_responses WHERE (asker, key) IN (
+  SELECT asker, key FROM detent.http_responses WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);
 
 -- name: epoch
-SELECT epoch FROM wires WHERE name = :name;
+SELECT epoch FROM detent.stream_epochs WHERE name = :name;
 
 -- name: put_epoch
-INSERT INTO wires (name, epoch, at) VALUES (:name, :epoch, :now)
-ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE wires.epoch = :known;
+INSERT INTO detent.stream_epochs AS stream_epochs (name, epoch, at) VALUES (:name, :epoch, :now)
+ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE stream_epochs.epoch = :known;
 
 -- name: count_outbox_items
-SELECT count(*) FROM outbox;
+SELECT count(*) FROM detent.outbox;
 
 -- name: verify_outbox_items
-SELECT o.job_id, o.kind FROM outbox o
-WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;
+SELECT o.job_id, o.kind FROM detent.outbox o
+WHERE {where} AND NOT EXISTS (SELECT 1 FROM detent.job_list j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;

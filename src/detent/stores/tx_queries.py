@@ -25,10 +25,8 @@ from .named_queries import Row
 from .outbox_queries import OutboxQueries
 from .rows import (
     JOB_COLUMNS,
-    MUTABLE,
     columns_of,
     event_from,
-    event_values,
     job_from,
     note_from,
     note_values,
@@ -43,6 +41,9 @@ _INTERNED_COLUMNS = {
     "lane_group": ("contract", "queue", "job_type"),
     "lane_party": ("tenant_id", "limit_key"),
     "lane_mark": ("kind", "name"),
+    "state": ("contract", "status"),
+    "edge": ("event", "source", "target"),
+    "actor": ("name",),
 }
 
 _COLUMNS = {
@@ -58,7 +59,6 @@ _COLUMNS = {
 PLACEHOLDERS = {
     **{f"{{{prefix}columns}}": ", ".join(names) for prefix, names in _COLUMNS.items()},
     **{f"{{{prefix}places}}": ", ".join(f":{name}" for name in names) for prefix, names in _COLUMNS.items()},
-    "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
     "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
     "{tail_columns}": TAIL_COLUMNS,
 }
@@ -109,13 +109,14 @@ class TxQueries(
         group = interned.get(group_key := ("lane_group", job.contract, job.queue, job.job_type))
         party = interned.get(party_key := ("lane_party", job.tenant_id, job.limit_key))
         if group is None or party is None or ("lane_mark", "rank", str(job.priority)) not in interned:
-            group, party = await self._intern(*group_key), await self._intern(*party_key)
-            await self._intern("lane_mark", "rank", str(job.priority))
+            group, party = await self.number_of(*group_key), await self.number_of(*party_key)
+            await self.number_of("lane_mark", "rank", str(job.priority))
         if job.deadline_at is not None:
-            await self._intern("lane_mark", "deadline", "")
+            await self.number_of("lane_mark", "deadline", "")
         return lane(job.priority, group, party, suspect=job.suspect)
 
-    async def _intern(self, table: str, *names: str) -> int:
+    async def number_of(self, table: str, *names: str) -> int:
+        """The id of the row that stands for these names, from the cache or by `intern`."""
         row_id = self.lane_cache.interned.get((table, *names))
         if row_id is None:
             row_id = await self.intern(table, dict(zip(_INTERNED_COLUMNS[table], names, strict=True)))
@@ -123,8 +124,8 @@ class TxQueries(
         return row_id
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
-        """The id of a lane group, party or mark; inserts it if it is new."""
-        if await self.change(f"add_{table}", **values):
+        """The id of a row that stands for names; inserts it if it is new."""
+        if await self.change(f"add_{table}", **values) and table.startswith("lane_"):
             await self.change("raise_lane_version")
         return await self.number(f"find_{table}", **values)
 
@@ -132,8 +133,7 @@ class TxQueries(
         for change in changes:
             before, after = change.before, change.after
             assert before is not None, "apply changes jobs that exist; insert creates them"
-            values = {name: getattr(after, name) for name in MUTABLE}
-            if await self.change("update_job", **values, id=after.id, before_version=before.version) != 1:
+            if not await self.update_job(change):
                 raise VersionConflict(
                     f"job {after.id} was changed by another call; read it and repeat", job_id=after.id
                 )
@@ -147,9 +147,12 @@ class TxQueries(
             await self.record_family_events(change)
         await self.write_outbox(changes)
 
-    async def add_events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            await self.change("insert_event", **event_values(event))
+    @abstractmethod
+    async def update_job(self, change: Change) -> bool:
+        """Write the row after a change; False if its version is not the one before the change."""
+
+    @abstractmethod
+    async def add_events(self, events: Sequence[Event]) -> None: ...
 
     async def add_notes(self, notes: Sequence[Note]) -> None:
         for note in notes:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
+from detent.core.contract.model import Phase
 from detent.ports.verification import (
     AdriftChild,
     ApprovalRow,
@@ -17,12 +19,14 @@ from detent.ports.verification import (
     JobRange,
     JobRow,
     KeyRow,
+    MisplacedJob,
     MissingApproval,
     RequeuedRow,
     Scope,
     StrandedParent,
     StrayNote,
     StrayOutboxItem,
+    StrayPlace,
     StraySignal,
     StrayStep,
     StrayVote,
@@ -54,6 +58,7 @@ _FAULTS: dict[type, str] = {
     AdriftChild: "verify_adrift",
     MissingApproval: "verify_asking",
     StrayVote: "verify_votes",
+    StrayPlace: "verify_strays",
 }
 
 
@@ -66,13 +71,27 @@ class VerifyQueries(NamedQueries):
 
     async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
         tests = _tests(jobs.scope, "id") + ([] if jobs.after is None else ["id > :after"])
-        return await self.fetch(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+        return await self._tuples(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+
+    async def _tuples(self, kind: type[T], name: str, where: str, **values: Any) -> list[T]:
+        """As `fetch`, for named tuples and many rows: without a call of Python code for each."""
+        return [*map(partial(tuple.__new__, kind), await self.query(name, where, **values))]  # type: ignore[type-var]
 
     async def rows_of(self, kind: type[T], jobs: JobRange) -> list[T]:
         if kind is EventRow:
-            return await self.fetch(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
+            return await self._tuples(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
         name, column = _OF_JOBS[kind]
         return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
+
+    async def misplaced_jobs(self, rows: Sequence[JobRow]) -> list[MisplacedJob]:
+        """A job that is ready was found in the queue, so it is not looked for again."""
+        leased = [row.id for row in rows if row.phase == Phase.LEASED]
+        others = [row.id for row in rows if row.phase in (Phase.CLAIMABLE, Phase.BLOCKED) and not row.ready]
+        misplaced: list[MisplacedJob] = []
+        for name, ids in (("verify_misplaced", others), ("verify_unclaimed", leased)):
+            if ids:
+                misplaced += await self.fetch(MisplacedJob, name, ids=json.dumps(ids))
+        return misplaced
 
     async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
         values = {**_values(*jobs), "events": json.dumps(list(events))}
@@ -125,7 +144,7 @@ def _events_in_range(jobs: JobRange) -> str:
     tests = _tests(jobs.scope, "id")
     if jobs.scope.job_id is not None or not tests:
         return _in_range(jobs, "job_id")
-    return f"job_id IN (SELECT id FROM jobs WHERE {_all([*tests, _in_range(jobs, 'id')])})"
+    return f"job_id IN (SELECT id FROM detent.job_list WHERE {_all([*tests, _in_range(jobs, 'id')])})"
 
 
 def _dead_letter_tests(scope: Scope, after: str | None) -> list[str]:

@@ -15,7 +15,7 @@ from detent.engine.streams import deliveries
 from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.handler.lease import Reading
 from detent.ports.clock import Clock
-from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport, TaskMessage
+from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
 from detent.system.batcher import batch_then_each
@@ -23,8 +23,10 @@ from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.worker import worker_name
 
+from .relay import BATCH, Pauses, Relay, is_paused, read_pauses, task_message
+
+__all__ = ["BATCH", "Orchestrator"]
 log = logging.getLogger("detent.streams.orchestrator")
-BATCH = 500
 _HOLD_SECONDS = 5.0
 """How long an outbox item that was taken is hidden from other orchestrators; publishing it twice is harmless."""
 _POLL_SECONDS = 1.0
@@ -52,11 +54,19 @@ class Orchestrator:
         self._next_trim = self._next_removal = float("-inf")
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled. Meanwhile tasks that are submitted by its engine are published by a relay."""
         loops = (("outbox", self._outbox_loop), ("results", self._results_loop), ("upkeep", self._upkeep_loop))
-        async with asyncio.TaskGroup() as group:
-            for name, loop in loops:
-                group.create_task(self._restart_forever(name, loop))
+        relay = None
+        if self.engine.relay is None:
+            self.engine.relay = relay = Relay(self._store, self.transport.sibling())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, loop in loops:
+                    group.create_task(self._restart_forever(name, loop))
+        finally:
+            if relay is not None:
+                self.engine.relay = None
+                await relay.close()
 
     async def _restart_forever(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -92,10 +102,10 @@ class Orchestrator:
         if not outbox_items:
             return 0
         jobs, paused = await self._store.read(lambda tx: _jobs_and_pauses(tx, outbox_items))
-        done = [outbox_item for outbox_item in outbox_items if not _is_paused(jobs.get(outbox_item.job_id), paused)]
+        done = [outbox_item for outbox_item in outbox_items if not is_paused(jobs.get(outbox_item.job_id), paused)]
         now = self._store.now()
         tasks = [jobs[item.job_id] for item in done if item.kind == TASK and item.job_id in jobs]
-        messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
+        messages = [task_message(job) for job in tasks if _is_claimable_now(job, now)]
         run_ids = {await self.transport.tasks.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
@@ -238,25 +248,14 @@ class Orchestrator:
         await self._store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
 
 
-async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], set[tuple[str, str]]]:
-    paused = {(pause.kind, pause.name) for pause in await tx.pauses.list_pauses()}
+async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], Pauses]:
+    paused = await read_pauses(tx)
     return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
-
-
-def _is_paused(job: Job | None, paused: set[tuple[str, str]]) -> bool:
-    return job is not None and not paused.isdisjoint(
-        {("queue", job.queue), ("job_type", job.job_type), ("tenant", job.tenant_id)}
-    )
 
 
 def _is_claimable_now(job: Job, now: int) -> bool:
     """Claimable, or leased with an expired lease."""
     return job.phase is Phase.CLAIMABLE or (job.phase is Phase.LEASED and (job.lease_until or 0) <= now)
-
-
-def _message(job: Job) -> TaskMessage:
-    key = job.idempotency_key or job.id
-    return TaskMessage(job.id, job.job_type, job.payload, job.failures, key, job.trace_id or job.id)
 
 
 def _unknown_task(task_id: str) -> str:

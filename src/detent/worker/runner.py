@@ -70,9 +70,14 @@ class Runner:
             if handler.mode == "process":
                 outcome = await self._in_process(handler, contract.codes, claimed)
             else:
-                outcome = succeeded(
-                    handler, await self._value(handler, context, handler.call_arguments(claimed.payload))
-                )
+                arguments = handler.call_arguments(claimed.payload)
+                if handler.mode != "loop":
+                    value = await self._in_thread(handler, context, arguments)
+                elif handler.takes_context:
+                    value = await handler.function(context, **arguments)
+                else:
+                    value = await handler.function(**arguments)
+                outcome = succeeded(handler, value)
         except asyncio.CancelledError:
             await context.close()
             raise
@@ -83,10 +88,7 @@ class Runner:
         except Exception as error:
             return outcome_of(error, handler, contract.codes)
 
-    async def _value(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
-        if handler.mode == "loop":
-            contexts = (context,) if handler.takes_context else ()
-            return await handler.function(*contexts, **arguments)
+    async def _in_thread(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = DaemonThreads()

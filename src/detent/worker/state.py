@@ -409,7 +409,7 @@ def _failures_for_refused(settled: Iterable[Settlement], refused: Mapping[str, D
     belongs to another worker.
     """
     failures = []
-    for settlement in settled:
+    for settlement in settled if refused else ():
         error, outcome = refused.get(settlement.id), settlement.outcome
         if error is None or isinstance(error, StaleLease) or isinstance(outcome, Stopped):
             continue

@@ -24,6 +24,7 @@ from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from detent.system.ids import RandomIds
 from support.postgres.outage_app import app
+from support.servers.databases import SEARCH_DETENT
 
 SCRIPT = Path(__file__).with_name("outage_app.py")
 LEASE_SECONDS = 3.0
@@ -77,7 +78,7 @@ class Fleet:
 
     def ready(self) -> bool:
         """Every worker has introduced itself."""
-        return self.alive() and self.one("SELECT count(*) FROM workers") == len(self.workers)
+        return self.alive() and self.one("SELECT count(*) FROM detent.workers") == len(self.workers)
 
     def alive(self) -> bool:
         for number, process in enumerate(self.workers):
@@ -95,24 +96,26 @@ class Fleet:
 
     def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Rows, read past Detent."""
-        with psycopg.connect(self.look, autocommit=True, connect_timeout=3) as connection:
+        with psycopg.connect(self.look, autocommit=True, connect_timeout=3, options=SEARCH_DETENT) as connection:
             return connection.execute(query, values or None).fetchall()  # type: ignore[arg-type]
 
     def one(self, query: str, *values: Any) -> Any:
         return self.sql(query, *values)[0][0]
 
     def ended(self, job_type: str = "%") -> int:
-        return int(self.one("SELECT count(*) FROM jobs WHERE phase = 'final' AND job_type LIKE %s", job_type))
+        return int(
+            self.one("SELECT count(*) FROM detent.job_list WHERE phase = 'final' AND job_type LIKE %s", job_type)
+        )
 
     def drained(self) -> bool:
-        return self.alive() and not self.one("SELECT count(*) FROM jobs WHERE phase <> 'final'")
+        return self.alive() and not self.one("SELECT count(*) FROM detent.job_list WHERE phase <> 'final'")
 
     def ids(self) -> set[str]:
-        return {row[0] for row in self.sql("SELECT id::text FROM jobs")}
+        return {row[0] for row in self.sql("SELECT id::text FROM detent.job_list")}
 
     def losses(self) -> list[tuple[Any, ...]]:
         """Every recorded loss of a lease."""
-        return self.sql("SELECT job_id::text, seq, event, actor FROM events WHERE event = ANY (%s)", LOSSES)
+        return self.sql("SELECT job_id::text, seq, event, actor FROM detent.event_list WHERE event = ANY (%s)", LOSSES)
 
     def executions(self) -> dict[str, list[str]]:
         """Job -> processes that began to run it, in order."""
@@ -125,13 +128,14 @@ class Fleet:
 
     def pickups(self) -> list[float]:
         """Seconds from submit to first start of the jobs that were enqueued after the rest had ended."""
-        found = self.sql("SELECT (started_at - created_at) / 1e6 FROM jobs WHERE queue = 'late' ORDER BY id")
+        found = self.sql("SELECT (started_at - created_at) / 1e6 FROM detent.job_list WHERE queue = 'late' ORDER BY id")
         return [float(row[0]) for row in found]
 
     async def check(self) -> dict[str, int]:
         """Every job ended exactly once and every log agrees with its row; what it took, in numbers."""
         twice = self.sql(
-            "SELECT j.id, count(e) FROM jobs j LEFT JOIN events e ON e.job_id = j.id AND e.target = j.status"
+            "SELECT j.id, count(e) FROM detent.job_list j"
+            " LEFT JOIN detent.event_list e ON e.job_id = j.id AND e.target = j.status"
             " WHERE j.phase = 'final' GROUP BY j.id HAVING count(e) <> 1"
         )
         assert twice == [], "jobs with another number of final events than one"
@@ -148,7 +152,7 @@ class Fleet:
             "events": report.events,
             "begun": sum(map(len, begun.values())),
             "begun twice": sum(len(pids) > 1 for pids in begun.values()),
-            "refused": self.one("SELECT count(*) FROM notes WHERE name = 'settle.refused'"),
+            "refused": self.one("SELECT count(*) FROM detent.notes WHERE name = 'settle.refused'"),
             "lost leases": len(self.losses()),
         }
 

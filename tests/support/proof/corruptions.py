@@ -11,29 +11,39 @@ RUNNING = job("standard", "running")
 RETRYING = job("standard", "retrying")
 DEAD_LETTERED = job("gate-b2", "failed", "retries = 3")
 WAITING = job("formal", "Waiting", "wait_parked = 0")
-JOB_WITH_KEY = "SELECT id FROM jobs WHERE idempotency_key = 'key-standard'"
+JOB_WITH_KEY = "SELECT id FROM detent_job_list WHERE idempotency_key = 'key-standard'"
 REQUEUED = (
-    "SELECT j.id FROM jobs j JOIN dead_letters d ON d.job_id = j.id AND d.status = 'requeued' ORDER BY j.id LIMIT 1"
+    "SELECT j.id FROM detent_job_list j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status ="
+    " 'requeued' ORDER BY j.id LIMIT 1"
 )
-NEW_JOB = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM dead_letters) ORDER BY id LIMIT 1"
-REQUEUED_JOB = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM jobs) ORDER BY id LIMIT 1"
-JOB_WITH_STEPS = "SELECT min(job_id) FROM steps WHERE job_id IN (SELECT id FROM jobs WHERE requeued_from IS NULL)"
+NEW_JOB = (
+    "SELECT id FROM detent_job_list WHERE requeued_from IN (SELECT id FROM detent_dead_letters) ORDER BY id LIMIT 1"
+)
+REQUEUED_JOB = (
+    "SELECT id FROM detent_job_list WHERE requeued_from IN (SELECT id FROM detent_job_list) ORDER BY id LIMIT 1"
+)
+JOB_WITH_STEPS = (
+    "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_job_list WHERE requeued_from IS NULL)"
+)
 DISCARDED = (
-    "SELECT job_id FROM dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+    "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER"
+    " BY job_id LIMIT 1"
 )
 DISCARDED_BY_ONE = (
-    "SELECT job_id FROM dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+    "SELECT job_id FROM detent_dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
 )
-ITEM = "(SELECT id FROM dead_letters WHERE job_id = :job)"
+ITEM = "(SELECT id FROM detent_dead_letters WHERE job_id = :job)"
 
 LOGS = (
     corrupt("contract renamed", "contract-unknown", DONE, row("contract = 'nowhere'")),
-    corrupt("log gone", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job"),
-    corrupt("creation lost", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 1"),
+    corrupt("log gone", "creation-first", DONE, "DELETE FROM detent_event_list WHERE job_id = :job"),
+    corrupt("creation lost", "creation-first", DONE, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 1"),
     corrupt("creation with a source", "creation-first", DONE, event("source = 'queued'", "1")),
-    corrupt("event lost", "seq-gap", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 2"),
-    corrupt("events renumbered", "seq-gap", DONE, "UPDATE events SET seq = seq + 10 WHERE job_id = :job"),
-    corrupt("last event lost", "version-differs", RETRYING, "DELETE FROM events WHERE job_id = :job AND seq = 3"),
+    corrupt("event lost", "seq-gap", DONE, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 2"),
+    corrupt("events renumbered", "seq-gap", DONE, "UPDATE detent_event_list SET seq = seq + 10 WHERE job_id = :job"),
+    corrupt(
+        "last event lost", "version-differs", RETRYING, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 3"
+    ),
     corrupt("version not raised", "version-differs", RUNNING, row("version = version - 1")),
     corrupt("version run ahead", "version-differs", RUNNING, row("version = version + 1")),
     corrupt("source rewritten", "source-differs", DONE, event("source = 'retrying'", "2")),
@@ -66,7 +76,11 @@ LOGS = (
         *also_logged("task.succeeded", "running", "succeeded"),
     ),
     corrupt(
-        "end not logged", "final-once", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 3", row("version = 2")
+        "end not logged",
+        "final-once",
+        DONE,
+        "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 3",
+        row("version = 2"),
     ),
     corrupt(
         "waits without an event",
@@ -110,7 +124,7 @@ LOGS = (
         "stays in a status with a follow-up",
         "follow-at-once",
         DEAD_LETTERED,
-        "DELETE FROM events WHERE job_id = :job AND target = 'failed'",
+        "DELETE FROM detent_event_list WHERE job_id = :job AND target = 'failed'",
         row("status = 'dlq_recorded', phase = 'blocked', finished_at = NULL, version = version - 1"),
     ),
     corrupt(
@@ -145,7 +159,7 @@ ROWS = (
     corrupt(
         "formal expiry counted as a retry",
         "retries-differ",
-        "SELECT min(job_id) FROM events WHERE event = 'job_requeued' AND data LIKE '%lease_expired%'",
+        "SELECT min(job_id) FROM detent_event_list WHERE event = 'job_requeued' AND data LIKE '%lease_expired%'",
         row("retries = 1"),
     ),
     corrupt("interruption forgotten", "interruptions-differ", job("p3c", "interrupted"), row("interruptions = 0")),
@@ -224,20 +238,23 @@ ROWS = (
 )
 
 OTHERS = (
-    corrupt("key lost", "key-missing", JOB_WITH_KEY, "DELETE FROM keys WHERE job_id = :job"),
+    corrupt("key lost", "key-missing", JOB_WITH_KEY, "DELETE FROM detent_keys WHERE job_id = :job"),
     corrupt(
         "task key lost",
         "key-missing",
-        "SELECT id FROM jobs WHERE contract = 'men' AND task_id = 'T-1'",
-        "DELETE FROM keys WHERE job_id = :job AND key = 'T-1'",
+        "SELECT id FROM detent_job_list WHERE contract = 'men' AND task_id = 'T-1'",
+        "DELETE FROM detent_keys WHERE job_id = :job AND key = 'T-1'",
     ),
     corrupt(
-        "key given to another", "key-taken", JOB_WITH_KEY, f"UPDATE keys SET job_id = ({DONE}) WHERE job_id = :job"
+        "key given to another",
+        "key-taken",
+        JOB_WITH_KEY,
+        f"UPDATE detent_keys SET job_id = ({DONE}) WHERE job_id = :job",
     ),
     corrupt(
         "two jobs with one key",
         "key-taken",
-        "SELECT id FROM jobs WHERE idempotency_key = 'other-p3c'",
+        "SELECT id FROM detent_job_list WHERE idempotency_key = 'other-p3c'",
         row("idempotency_key = 'key-p3c'"),
     ),
     corrupt("tenant moved", "key-missing", JOB_WITH_KEY, row("tenant_id = 'elsewhere'")),
@@ -253,157 +270,181 @@ OTHERS = (
     corrupt(
         "attempt skipped",
         "attempt-gap",
-        "SELECT id FROM jobs WHERE task_id = 'T-1' AND task_attempt = 3",
+        "SELECT id FROM detent_job_list WHERE task_id = 'T-1' AND task_attempt = 3",
         row("task_attempt = 4"),
     ),
     corrupt(
         "attempt numbered twice",
         "attempt-gap",
         None,
-        "DROP INDEX jobs_task",
-        "UPDATE jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
+        "DROP INDEX detent_jobs_task",
+        "UPDATE detent_job_list SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
-    corrupt("dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM dead_letters WHERE job_id = :job"),
+    corrupt(
+        "dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM detent_dead_letters WHERE job_id = :job"
+    ),
     corrupt("dead letter not named", "dead-letter-missing", DEAD_LETTERED, row("dlq_id = NULL")),
     corrupt("dead letter not named by its job", "dead-letter-differs", DEAD_LETTERED, row("dlq_id = NULL")),
     corrupt(
         "names another's dead letter",
         "dead-letter-missing",
         job("standard", "failed", "retries = 3"),
-        row(f"dlq_id = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))"),
+        row(f"dlq_id = (SELECT dlq_id FROM detent_job_list WHERE id = ({DEAD_LETTERED}))"),
     ),
     corrupt("dead letter of a succeeded job", "dead-letter-unearned", DONE, row("dlq_id = 'd1'")),
     corrupt(
         "rejected with a dead letter",
         "dead-letter-unearned",
         job("standard", "failed", "execution_no = 0"),
-        f"UPDATE dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))",
+        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_job_list WHERE id ="
+        f" ({DEAD_LETTERED}))",
     ),
     corrupt(
         "dead letter of another tenant",
         "dead-letter-differs",
         DEAD_LETTERED,
-        "UPDATE dead_letters SET tenant_id = 'elsewhere' WHERE job_id = :job",
+        "UPDATE detent_dead_letters SET tenant_id = 'elsewhere' WHERE job_id = :job",
     ),
     corrupt(
         "dead letter with another count",
         "dead-letter-differs",
         DEAD_LETTERED,
-        "UPDATE dead_letters SET retries = 1 WHERE job_id = :job",
+        "UPDATE detent_dead_letters SET retries = 1 WHERE job_id = :job",
     ),
     corrupt(
         "two dead letters",
         "dead-letter-twice",
         DEAD_LETTERED,
-        "CREATE TABLE copied AS SELECT * FROM dead_letters",
-        "DROP TABLE dead_letters",
-        "ALTER TABLE copied RENAME TO dead_letters",
-        f"CREATE TABLE more AS SELECT * FROM dead_letters WHERE id = {ITEM}",
+        "CREATE TABLE copied AS SELECT * FROM detent_dead_letters",
+        "DROP VIEW detent_gate_b2_dlq_items",
+        "DROP TABLE detent_dead_letters",
+        "ALTER TABLE copied RENAME TO detent_dead_letters",
+        f"CREATE TABLE more AS SELECT * FROM detent_dead_letters WHERE id = {ITEM}",
         "UPDATE more SET id = 'copy'",
-        "INSERT INTO dead_letters SELECT * FROM more",
+        "INSERT INTO detent_dead_letters SELECT * FROM more",
     ),
     corrupt(
         "a second dead letter, unnamed",
         "dead-letter-differs",
         DEAD_LETTERED,
-        f"CREATE TABLE more AS SELECT * FROM dead_letters WHERE id = {ITEM}",
+        f"CREATE TABLE more AS SELECT * FROM detent_dead_letters WHERE id = {ITEM}",
         "UPDATE more SET id = 'copy', retries = 2",
-        "INSERT INTO dead_letters SELECT * FROM more",
+        "INSERT INTO detent_dead_letters SELECT * FROM more",
     ),
     corrupt(
         "dead letter of a missing job",
         "dead-letter-orphan",
         None,
-        f"UPDATE dead_letters SET job_id = {MISSING_JOB} WHERE job_id = ({DEAD_LETTERED})",
+        f"UPDATE detent_dead_letters SET job_id = {MISSING_JOB} WHERE job_id = ({DEAD_LETTERED})",
     ),
     corrupt(
         "requeued as a missing job",
         "requeue-link",
         REQUEUED,
-        f"UPDATE dead_letters SET requeued_as = {MISSING_JOB} WHERE job_id = :job",
+        f"UPDATE detent_dead_letters SET requeued_as = {MISSING_JOB} WHERE job_id = :job",
     ),
     corrupt(
         "requeued dead letter set to open",
         "requeue-link",
         REQUEUED,
-        "UPDATE dead_letters SET status = 'open' WHERE job_id = :job",
+        "UPDATE detent_dead_letters SET status = 'open' WHERE job_id = :job",
     ),
     corrupt(
         "new job without requeued_from",
         "requeue-link",
         REQUEUED,
-        "UPDATE jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM dead_letters WHERE job_id = :job)",
+        "UPDATE detent_job_list SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE"
+        " job_id = :job)",
     ),
     corrupt(
         "requeued from a dead letter of another job",
         "requeue-link",
         NEW_JOB,
-        row(f"requeued_from = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))"),
+        row(f"requeued_from = (SELECT dlq_id FROM detent_job_list WHERE id = ({DEAD_LETTERED}))"),
     ),
     corrupt("requeued from nothing", "requeue-link", REQUEUED_JOB, row("requeued_from = 'thin air'")),
     corrupt(
         "one person discards",
         "discard-people",
         DISCARDED,
-        f"UPDATE audit SET actor = 'bo' WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
+        f"UPDATE detent_audit SET actor = 'bo' WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
     corrupt(
         "discard never confirmed",
         "discard-people",
         DISCARDED,
-        f"DELETE FROM audit WHERE subject = {ITEM} AND act = 'dlq.discard'",
+        f"DELETE FROM detent_audit WHERE subject = {ITEM} AND act = 'dlq.discard'",
     ),
     corrupt(
         "discarded by SQL",
         "discard-people",
         DEAD_LETTERED,
-        "UPDATE dead_letters SET status = 'discarded' WHERE job_id = :job",
+        "UPDATE detent_dead_letters SET status = 'discarded' WHERE job_id = :job",
     ),
-    corrupt("discard without audit", "discard-people", DISCARDED_BY_ONE, f"DELETE FROM audit WHERE subject = {ITEM}"),
+    corrupt(
+        "discard without audit", "discard-people", DISCARDED_BY_ONE, f"DELETE FROM detent_audit WHERE subject = {ITEM}"
+    ),
     corrupt(
         "discard without a reason",
         "discard-reason",
         DISCARDED,
-        f"UPDATE audit SET reason = '  ' WHERE subject = {ITEM} AND act = 'dlq.discard'",
+        f"UPDATE detent_audit SET reason = '  ' WHERE subject = {ITEM} AND act = 'dlq.discard'",
     ),
     corrupt(
         "proposal without a reason",
         "discard-reason",
         DISCARDED,
-        f"UPDATE audit SET reason = NULL WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
+        f"UPDATE detent_audit SET reason = NULL WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
-    corrupt("job row lost", "event-orphan", DONE, "DELETE FROM jobs WHERE id = :job"),
-    corrupt("last job row lost", "event-orphan", "SELECT max(id) FROM jobs", "DELETE FROM jobs WHERE id = :job"),
-    corrupt("note of a missing job", "note-orphan", None, f"UPDATE notes SET job_id = {MISSING_JOB}"),
-    corrupt("step of a missing job", "step-orphan", None, f"UPDATE steps SET job_id = {MISSING_JOB} || job_id"),
+    corrupt("job row lost", "event-orphan", DONE, "DELETE FROM detent_job_list WHERE id = :job"),
     corrupt(
-        "step from the future", "step-unearned", JOB_WITH_STEPS, "UPDATE steps SET execution_no = 9 WHERE job_id = :job"
+        "last job row lost",
+        "event-orphan",
+        "SELECT max(id) FROM detent_job_list",
+        "DELETE FROM detent_job_list WHERE id = :job",
     ),
-    corrupt("step before the first run", "step-unearned", JOB_WITH_STEPS, "UPDATE steps SET execution_no = 0"),
+    corrupt("note of a missing job", "note-orphan", None, f"UPDATE detent_notes SET job_id = {MISSING_JOB}"),
+    corrupt("step of a missing job", "step-orphan", None, f"UPDATE detent_steps SET job_id = {MISSING_JOB} || job_id"),
     corrupt(
-        "step without a result", "step-empty", JOB_WITH_STEPS, "UPDATE steps SET result = NULL WHERE job_id = :job"
+        "step from the future",
+        "step-unearned",
+        JOB_WITH_STEPS,
+        "UPDATE detent_steps SET execution_no = 9 WHERE job_id = :job",
+    ),
+    corrupt("step before the first run", "step-unearned", JOB_WITH_STEPS, "UPDATE detent_steps SET execution_no = 0"),
+    corrupt(
+        "step without a result",
+        "step-empty",
+        JOB_WITH_STEPS,
+        "UPDATE detent_steps SET result = NULL WHERE job_id = :job",
     ),
     corrupt(
-        "outbox item of a missing job", "parcel-orphan", None, f"UPDATE outbox SET job_id = {MISSING_JOB} || job_id"
+        "outbox item of a missing job",
+        "parcel-orphan",
+        None,
+        f"UPDATE detent_outbox SET job_id = {MISSING_JOB} || job_id",
     ),
     corrupt(
         "takeover without the old consumer",
         "takeover-unnamed",
-        "SELECT job_id FROM events WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
-        "UPDATE events SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
+        "SELECT job_id FROM detent_event_list WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
+        "UPDATE detent_event_list SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
     ),
-    corrupt("signal of a missing job", "signal-orphan", None, f"UPDATE signals SET job_id = {MISSING_JOB} || job_id"),
+    corrupt(
+        "signal of a missing job", "signal-orphan", None, f"UPDATE detent_signals SET job_id = {MISSING_JOB} || job_id"
+    ),
     corrupt(
         "waits although it was signalled",
         "signal-missed",
         WAITING,
-        "INSERT INTO signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM jobs WHERE id = :job",
+        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_job_list"
+        " WHERE id = :job",
     ),
     corrupt(
         "note from the future",
         "note-adrift",
-        "SELECT min(job_id) FROM notes",
-        "UPDATE notes SET seq = 99 WHERE job_id = :job",
+        "SELECT min(job_id) FROM detent_notes",
+        "UPDATE detent_notes SET seq = 99 WHERE job_id = :job",
     ),
     corrupt(
         "cancelled job reopened",
@@ -416,7 +457,8 @@ OTHERS = (
         "other edges declared",
         "contract-changed",
         None,
-        "UPDATE contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name = 'standard'",
+        "UPDATE detent_contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name ="
+        " 'standard'",
     ),
 )
 

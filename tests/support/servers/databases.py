@@ -21,6 +21,13 @@ from support.servers.postgres import NONE, VOLATILE, Server, installations
 
 GIVEN = "given"
 """The name of a server that $DETENT_TEST_POSTGRES brings instead of those we find."""
+SEARCH_PATH = "public, seen, detent"
+"""For connections that read the tables past Detent; Detent's own connections do not have it. `seen` has the views."""
+SEARCH_DETENT = "-c search_path=public,seen,detent"
+"""The same as the parameter `options` of libpq."""
+_SEEN = """CREATE SCHEMA seen;
+CREATE VIEW seen.jobs AS SELECT * FROM detent.job_list;
+CREATE VIEW seen.events AS SELECT * FROM detent.event_list"""
 _TRUNCATE_EACH = 40
 _numbers = count(1)
 
@@ -58,6 +65,8 @@ class House:
         self._template = self.blank()
         with ThreadPoolExecutor(1) as thread:  # whoever asks may have an event loop running here
             thread.submit(asyncio.run, migrated(self.url(self._template))).result()
+        with psycopg.connect(self.url(self._template), autocommit=True) as connection:
+            connection.execute(_SEEN)
 
     def url(self, database: str) -> str:
         return with_database(self._url, database)
@@ -95,10 +104,10 @@ class Database:
     def __init__(self, house: House, url: str) -> None:
         self.house = house
         self.url = url
-        self._connection = psycopg.connect(url, autocommit=True)
-        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
-        self._kept = {name: self.rows(name) for name in ("contracts", "detent_schema")}
-        self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version")]
+        self._connection = psycopg.connect(url, autocommit=True, options=SEARCH_DETENT)
+        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")]
+        self._kept = {name: self.rows(f"detent.{name}") for name in ("contracts", "schema", "states")}
+        self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version", "edges")]
         self._used = 0
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -115,19 +124,19 @@ class Database:
         return sorted(self.sql(f"SELECT * FROM {table}"), key=repr)
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
-        return {table: self.rows(table) for table in self._tables}
+        return {table: self.rows(f"detent.{table}") for table in self._tables}
 
     def empty(self) -> bool:
         """As new, or False if that cannot be had cheaply: a test declared contracts of its own."""
         self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
                  " AND pid <> pg_backend_pid()")  # fmt: skip
-        if any(self.rows(name) != kept for name, kept in self._kept.items()):
+        if any(self.rows(f"detent.{name}") != kept for name, kept in self._kept.items()):
             return False
         self._used += 1
         if self._used % _TRUNCATE_EACH:  # a small table is emptied ten times quicker by deleting
-            self.sql("; ".join(f"DELETE FROM {name}" for name in self._filled))
+            self.sql("; ".join(f"DELETE FROM detent.{name}" for name in self._filled))
         else:
-            self.sql(f"TRUNCATE {', '.join(self._filled)}")
+            self.sql(f"TRUNCATE {', '.join(f'detent.{name}' for name in self._filled)}")
         self.sql("UPDATE lane_version SET value = 1")
         return True
 

@@ -19,6 +19,7 @@ FAST = {
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "logging_collector": "off",
+    "search_path": "public",  # the role is called detent: "$user" would hide a statement that does not name the schema
 }
 
 

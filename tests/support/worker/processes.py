@@ -48,7 +48,7 @@ class Bench:
         return process
 
     def registered(self, process: subprocess.Popen[bytes]) -> bool:
-        return bool(self.sql("SELECT 1 FROM workers WHERE pid = ?", process.pid))
+        return bool(self.sql("SELECT 1 FROM detent_workers WHERE pid = ?", process.pid))
 
     def died(self, process: subprocess.Popen[bytes]) -> bool:
         assert process.poll() is None, f"the worker ended with {process.returncode}:\n{self.log.read_text()[-3000:]}"
@@ -66,7 +66,7 @@ class Bench:
             connection.close()
 
     def ended(self) -> int:
-        return int((self.sql("SELECT count(*) FROM jobs WHERE phase = 'final'") or [(0,)])[0][0])
+        return int((self.sql("SELECT count(*) FROM detent_job_list WHERE phase = 'final'") or [(0,)])[0][0])
 
     def diary_entries(self, verb: str) -> list[str]:
         """The job ids of the diary's lines with this verb."""

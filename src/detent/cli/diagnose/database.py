@@ -9,7 +9,7 @@ import apsw
 
 from detent.client.connect import store_from
 from detent.core.errors import DetentError
-from detent.stores.sqlite.migrate import migrations, schema_version
+from detent.stores.sqlite.migrate import migrations, recorded, schema_version
 from detent.stores.sqlite.session import connect_read_only
 from detent.stores.sqlite.store import SqliteStore
 
@@ -60,11 +60,12 @@ def describe(url: str) -> Database:
 
 def scripts(url: str) -> list[tuple[int, str]]:
     """The migrations of this kind of database, in order."""
-    if isinstance(store_from(url), SqliteStore):
-        return migrations()
+    store = store_from(url)
+    if isinstance(store, SqliteStore):
+        return [(number, recorded(number, text)) for number, text in migrations()]
     from . import doctor_postgres
 
-    return doctor_postgres.scripts()
+    return doctor_postgres.scripts(store.schema)  # type: ignore[attr-defined]
 
 
 def shown_url(url: str) -> str:

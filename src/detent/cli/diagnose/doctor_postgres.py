@@ -13,14 +13,16 @@ from detent.client.connect import store_from
 from detent.core.times import SECOND
 from detent.engine.reads.why import span
 from detent.stores.postgres.connections import Hosts
+from detent.stores.postgres.dialect import namespace_of
 from detent.stores.postgres.errors import UNAVAILABLE
 from detent.stores.postgres.migrate import migrations, recorded, schema_version
 from detent.stores.postgres.store import PostgresStore
+from detent.stores.sql_files import in_namespace
 from detent.system.clock import SystemClock
 
 from .database import Database, Finding, shown_url
-from .doctor_sqlite import REQUIRED_INDEXES
 
+_REQUIRED_INDEXES = {"jobs_pkey", "jobs_task", "queue_pkey", "timers_pkey", "claims_pkey", "events_pkey"}
 _CONNECT_SECONDS = 5.0
 _RISKS = {
     "fsync": "a power loss may corrupt the database",
@@ -39,15 +41,17 @@ FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
 ORDER BY xact_start LIMIT 1"""
 _INDEXES = """
 SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indrelid IN (to_regclass('jobs'), to_regclass('events'), to_regclass('notes'))"""
+WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.timers'),
+  to_regclass('detent.claims'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
 _TABLES = """
 SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM now() - last_autovacuum)::float8
-FROM pg_stat_user_tables WHERE relid IN (to_regclass('jobs'), to_regclass('events'))"""
+FROM pg_stat_user_tables
+WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
 
 
-def scripts() -> list[tuple[int, str]]:
+def scripts(schema: str) -> list[tuple[int, str]]:
     """The migrations in order, each with the statement that records it, so that psql can run them."""
-    return [(number, recorded(number, text)) for number, text in migrations()]
+    return [(number, recorded(number, text, schema)) for number, text in migrations(schema)]
 
 
 def describe_server(url: str) -> Database:
@@ -78,33 +82,34 @@ def _durability(facts: dict[str, Any]) -> str:
 def read_facts(url: str) -> tuple[dict[str, Any], str | None]:
     """The server's settings and schema version (empty if it cannot be reached), and its problem or None."""
     try:
-        return asyncio.run(_read_facts(_server_url(url)))
+        return asyncio.run(_read_facts(*_server(url)))
     except (*UNAVAILABLE, asyncpg.PostgresError) as error:
         return {}, f"cannot connect to the server: {type(error).__name__}: {error}"
 
 
-async def _read_facts(url: str) -> tuple[dict[str, Any], str | None]:
+async def _read_facts(url: str, schema: str) -> tuple[dict[str, Any], str | None]:
     connection: Any = await Hosts(url).connect(timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         facts = {name: await connection.fetchval(f"SHOW {name}") for name in ("server_version", *_RISKS)}
-        facts["schema"] = await schema_version(connection)
+        facts["schema"] = await schema_version(connection, schema)
         standby = await connection.fetchval("SELECT pg_is_in_recovery()")
         return facts, "the server is a read-only standby; connect to the primary" if standby else None
     finally:
         await connection.close()
 
 
-def _server_url(url: str) -> str:
+def _server(url: str) -> tuple[str, str]:
+    """(the URL for the driver, the schema)."""
     store = store_from(url)
     assert isinstance(store, PostgresStore), "the caller checks the kind of store"
-    return store.url
+    return store.url, store.schema
 
 
 def findings(url: str) -> list[Finding]:
-    return asyncio.run(_read_findings(_server_url(url)))
+    return asyncio.run(_read_findings(*_server(url)))
 
 
-async def _read_findings(url: str) -> list[Finding]:
+async def _read_findings(url: str, schema: str) -> list[Finding]:
     connection: Any = await asyncpg.connect(url, timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         clock = SystemClock()
@@ -114,12 +119,15 @@ async def _read_findings(url: str) -> list[Finding]:
         number = int(await connection.fetchval("SHOW server_version_num"))
         isolation = await connection.fetchval("SHOW default_transaction_isolation")
         autovacuum = await connection.fetchval("SHOW autovacuum")
-        snapshots, indexes = await connection.fetch(_SNAPSHOTS), await connection.fetch(_INDEXES)
-        tables = await connection.fetch(_TABLES)
+        snapshots, indexes = (
+            await connection.fetch(_SNAPSHOTS),
+            await connection.fetch(in_namespace(_INDEXES, namespace_of(schema))),
+        )
+        tables = await connection.fetch(in_namespace(_TABLES, namespace_of(schema)))
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
-    return [*checks, *_vacuum(tables, autovacuum)]
+    return [*checks, *_vacuum(tables, autovacuum, namespace_of(schema))]
 
 
 def _version(number: int) -> Finding:
@@ -154,14 +162,14 @@ def _snapshots(rows: list[Any]) -> Finding:
 
 def _indexes(rows: list[Any]) -> Finding:
     existing: dict[str, bool] = {row[0]: row[1] for row in rows}
-    broken = sorted((REQUIRED_INDEXES - set(existing)) | {name for name, valid in existing.items() if not valid})
+    broken = sorted((_REQUIRED_INDEXES - set(existing)) | {name for name, valid in existing.items() if not valid})
     if broken:
         advice = "REINDEX the invalid ones; `detent migrate --sql` prints the definitions of missing ones"
         return Finding("indexes", False, f"missing or invalid: {', '.join(broken)}", advice)
     return Finding("indexes", True, "all required indexes exist and are valid")
 
 
-def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
+def _vacuum(rows: list[Any], autovacuum: str, namespace: str) -> Iterator[Finding]:
     if autovacuum == "off":
         yield Finding("vacuum", False, "autovacuum is off: claiming gets slower over time", "set autovacuum = on")
         return
@@ -169,9 +177,9 @@ def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
         message = f"{name}: {dead} dead rows, {live} live rows"
         ago = "never" if since is None else f"{span(int(since * SECOND))} ago"
         bloated = dead > _MIN_DEAD_ROWS and dead > live
-        advice = f"run VACUUM {name}; last autovacuum: {ago}" if bloated else ""
+        advice = f"run VACUUM {namespace}{name}; last autovacuum: {ago}" if bloated else ""
         yield Finding("vacuum", not bloated, message, advice)
         if name == "jobs" and scans > 1_000 and scans > (probes or 0):
             usage = f"table jobs: {scans} full scans, {probes or 0} index scans"
-            advice = "look for queries of other applications on jobs, or run ANALYZE jobs"
+            advice = f"look for queries of other applications on {namespace}jobs, or run ANALYZE {namespace}jobs"
             yield Finding("index use", False, usage, advice)

@@ -13,7 +13,7 @@ _SAFE_VERSION = (3, 51, 3)
 """The first SQLite without the WAL-reset bug, which can corrupt a database with several writers."""
 _MAX_WAL_BYTES = 256 << 20
 _MAX_FREE_BYTES = 64 << 20
-REQUIRED_INDEXES = {"jobs_ready", "jobs_later", "jobs_leased", "jobs_task"}
+REQUIRED_INDEXES = {f"detent_{name}" for name in ("jobs_ready", "jobs_later", "jobs_leased", "jobs_task")}
 """Without these indexes, claiming, waking and reclaiming jobs would scan all jobs."""
 
 

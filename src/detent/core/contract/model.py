@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from detent.core.job import Event, Job
 
 __all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule", "replay"]
+_GENERATED = "auto-"
+"""The prefix of generated idempotency keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,21 @@ class KeyRule:
 
     scope: tuple[str, ...] = ("tenant_id", "idempotency_scope")
     generated: bool = False
+    """True: a job submitted without a key gets one that is made from its id; see `generated_key`."""
     max_length: int = 255
     same_content: str = "payload"
     """What must agree on a hit: 'payload' (job type and payload), 'critical' (critical_fields), 'nothing'."""
     critical_fields: tuple[str, ...] = ()
     blank_is_absent: bool = False
     task_id_is_key: bool = False
+
+    def generated_key(self, job_id: str) -> str | None:
+        """The key of a job that was submitted without one. It needs no row in keys: the job's id is unique."""
+        return _GENERATED + job_id if self.generated else None
+
+    def job_of_key(self, key: str | None) -> str | None:
+        """The id of the job that this key is generated for; None for any other key."""
+        return key.removeprefix(_GENERATED) if self.generated and key and key.startswith(_GENERATED) else None
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,9 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     _check_task_id(contract, submission, job_id)
     due_at, scheduled_at = moment_of(contract, submission, now)
     options = dict(zip(STORED_WITH_JOBS, _stored_options(submission), strict=True))
-    if not submission.idempotency_key and contract.keys.generated:
-        options["idempotency_key"] = f"auto-{job_id}"
+    generated_key = None if submission.idempotency_key else contract.keys.generated_key(job_id)
+    if generated_key:
+        options["idempotency_key"] = generated_key
     if not submission.task_id:
         options["task_id"] = job_id if contract.names_tasks else None
     options["trace_id"] = _trace(runtime, contract, submission, job_id)
@@ -100,7 +101,9 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     move = _creation_move(contract, submission, due_at > now)
     facts = Facts(actor=submission.actor, due_at=due_at, reason=held_for)
     change = create(contract, job, move, now, facts)
-    return Prepared(submission, contract, change, keys_of(contract, change.after), move, facts)
+    own_id = submission.id is None  # an id of the client's choice may be in a key that another job owns
+    keys = [pair for pair in keys_of(contract, change.after) if not own_id or pair[1] != generated_key]
+    return Prepared(submission, contract, change, keys, move, facts)
 
 
 def prepare_uniform(
@@ -116,7 +119,10 @@ def prepare_uniform(
         ids.append(runtime.ids.job())
         traces.append(_trace(runtime, first.contract, first.submission, ids[-1]))
     texts = [change.after.payload, *(payload_text(payload, runtime.max_payload) for payload in payloads[1:])]
-    return UniformBatch(change, {"id": ids, "payload": texts, "trace_id": traces})
+    columns: dict[str, list[Any]] = {"id": ids, "payload": texts, "trace_id": traces}
+    if first.contract.keys.job_of_key(change.after.idempotency_key) == change.after.id:
+        columns["idempotency_key"] = [first.contract.keys.generated_key(job_id) for job_id in ids]
+    return UniformBatch(change, columns)
 
 
 def _trace(runtime: Runtime, contract: Contract, submission: Submission, job_id: str) -> str:
@@ -158,11 +164,27 @@ def _space(contract: Contract, *parts: Any) -> str:
 
 
 def needs_transaction(prepared: Prepared) -> bool:
-    return bool(prepared.keys) or prepared.contract.task_attempts or prepared.submission.id is not None
+    """False if the job's id is new, so that nothing can be in its way: then one INSERT is enough."""
+    return bool(prepared.keys) or _is_numbered(prepared) or prepared.submission.id is not None
+
+
+def _is_numbered(prepared: Prepared) -> bool:
+    """True if the job is an attempt of a task that may have others; else it is the first."""
+    return prepared.contract.task_attempts and bool(prepared.submission.task_id)
 
 
 async def submit_prepared(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
     """Create all of these jobs or none."""
+    if runtime.relay is None:
+        return await _submit(runtime, prepared)
+    changes = [p.change for p in prepared]
+    runtime.relay.reserve(changes)
+    submitted = await _submit(runtime, prepared)
+    runtime.relay.publish([c for c, s in zip(changes, submitted, strict=True) if c.outbox_hold and not s.hit])
+    return submitted
+
+
+async def _submit(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
     tenant_quotas = await runtime.quota_cache.quotas()
     if tenant_quotas and any(p.submission.tenant_id in tenant_quotas for p in prepared):
         return await runtime.run(lambda tx: submit_within_quotas(tx, prepared))
@@ -198,7 +220,7 @@ async def _resolve_existing_ids(tx: Tx, prepared: list[Prepared], present: set[s
 async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     """Create the job inside a transaction, or return the existing job if its key is taken (a hit)."""
     job = prepared.change.after
-    owners = await tx.keys.key_owners(prepared.keys)
+    owners = await _key_owners(tx, prepared)
     others = [owner for owner in owners.values() if owner != job.id]
     if others:
         return await _hit(tx.jobs, prepared, owners)
@@ -213,11 +235,21 @@ async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     return Submitted(prepared.change.after)
 
 
+async def _key_owners(tx: Tx, prepared: Prepared) -> dict[tuple[str, str], str]:
+    """The owners of the keys of this submission. The owner of a generated key has no row in keys."""
+    owners = await tx.keys.key_owners(prepared.keys)
+    job_id = prepared.contract.keys.job_of_key(prepared.submission.idempotency_key)
+    if job_id is not None:
+        job = (await tx.jobs.lock([job_id])).get(job_id)
+        if job is not None and job.contract == prepared.contract.name:
+            owners |= {pair: job.id for pair in keys_of(prepared.contract, job) if pair in prepared.keys}
+    return owners
+
+
 async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
     """Create many jobs in three statements if all their keys are new. None: they must be submitted one by one."""
     keys = {key: p.change.after.id for p in prepared for key in p.keys}
-    plain = all(p.submission.id is None and not (p.contract.task_attempts and p.submission.task_id) for p in prepared)
-    if not plain or len(keys) < sum(len(p.keys) for p in prepared):
+    if not all(map(_may_share_statements, prepared)) or len(keys) < sum(len(p.keys) for p in prepared):
         return None
     if await tx.keys.key_owners(list(keys)):
         return None
@@ -225,6 +257,11 @@ async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] 
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
     await tx.jobs.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
+
+
+def _may_share_statements(prepared: Prepared) -> bool:
+    key_of_job = prepared.contract.keys.job_of_key(prepared.submission.idempotency_key)
+    return prepared.submission.id is None and key_of_job is None and not _is_numbered(prepared)
 
 
 _SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_key", "idempotency_scope", "task_id")

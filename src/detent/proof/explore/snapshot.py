@@ -33,6 +33,12 @@ FRESH = "fresh"
 Values = tuple[Any, ...]
 
 
+def _as_stored(column: str, position: int) -> str:
+    """The parameter of a column; workers and actors are stored as numbers."""
+    is_name = column in ("worker", "actor")
+    return f"(SELECT id FROM detent_actors WHERE name = ?{position + 1})" if is_name else f"?{position + 1}"
+
+
 class StateSnapshot(NamedTuple):
     """The rows of one database state, ready to be loaded. Tokens carry the names of the state they belong to."""
 
@@ -82,7 +88,8 @@ class SnapshotDatabase:
         self._table = ContractTable(contract)
         columns = {table: _columns(connection, table) for table in _TABLES}
         self.positions = columns["jobs"]
-        self._inserts = {t: f"INSERT INTO {t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
+        self._inserts = {t: f"INSERT INTO detent_{t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
+        self._inserts["jobs"] = _insert_job(connection, columns["jobs"])
         self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
         self._dead_letter_positions = [columns["dead_letters"][name] for name in DeadLetterRow._fields]
         self._loads = 0
@@ -93,12 +100,12 @@ class SnapshotDatabase:
         execute("BEGIN")
         self._loads += 1
         if self._loads % 500 == 0:
-            execute("DELETE FROM notes")
-            execute("DELETE FROM audit")
-        execute("DELETE FROM events")
+            execute("DELETE FROM detent_notes")
+            execute("DELETE FROM detent_audit")
+        execute("DELETE FROM detent_events")
         tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys)
         for table, rows in zip(_TABLES, tables, strict=True):
-            execute(f"DELETE FROM {table}")
+            execute(f"DELETE FROM detent_{table}")
             if rows:
                 many(self._inserts[table], rows)
         many(_INSERT_EVENT, snapshot.events)
@@ -107,11 +114,11 @@ class SnapshotDatabase:
     def read(self) -> StateSnapshot:
         execute = self.connection.execute
         return StateSnapshot(
-            tuple(execute("SELECT * FROM jobs ORDER BY id")),
+            tuple(execute("SELECT * FROM detent_job_list ORDER BY id")),
             tuple(execute(_SELECT_EVENTS)),
-            tuple(execute("SELECT * FROM signals ORDER BY job_id, name")),
-            tuple(execute("SELECT * FROM dead_letters ORDER BY job_id, retries")),
-            tuple(execute("SELECT * FROM keys ORDER BY space, key")),
+            tuple(execute("SELECT * FROM detent_signals ORDER BY job_id, name")),
+            tuple(execute("SELECT * FROM detent_dead_letters ORDER BY job_id, retries")),
+            tuple(execute("SELECT * FROM detent_keys ORDER BY space, key")),
         )
 
     def job_row(self, values: Values) -> JobRow:
@@ -127,7 +134,7 @@ class SnapshotDatabase:
         findings: list[BrokenRule] = []
         for values in snapshot.jobs:
             row = self.job_row(values)
-            log = [EventRow(*event[1:]) for event in snapshot.events if event[1] == row.id]
+            log = [EventRow(*event[1:_EVENT_END]) for event in snapshot.events if event[1] == row.id]
             dead_letters = [
                 DeadLetterRow(*(dead_letter[position] for position in self._dead_letter_positions))
                 for dead_letter in snapshot.dead_letters
@@ -201,7 +208,7 @@ class SnapshotDatabase:
         settlements: Sequence[str] = ()
         if token in usable_tokens:
             number = values[at["execution_no"]]
-            events = [EventRow(*e[1:]) for e in snapshot.events if e[1] == values[0]]
+            events = [EventRow(*e[1:_EVENT_END]) for e in snapshot.events if e[1] == values[0]]
             data = [json.loads(e.data) for e in events if e.execution_no == number and e.data]
             settlements = sorted({item["settlement"] for item in data if "settlement" in item})
         return JobState(
@@ -222,9 +229,14 @@ class SnapshotDatabase:
         )
 
 
-_EVENT = ("actor", *EventRow._fields)
-_SELECT_EVENTS = f"SELECT {', '.join(_EVENT)} FROM events ORDER BY job_id, seq"
-_INSERT_EVENT = f"INSERT INTO events ({', '.join(_EVENT)}) VALUES ({', '.join('?' for _ in _EVENT)})"
+_EVENT = ("actor", *EventRow._fields, "edge", "lane")
+_EVENT_END = -2
+_SELECT_EVENTS = f"SELECT {', '.join(_EVENT)} FROM detent_event_list ORDER BY job_id, seq"
+_STORED_EVENT = [name for name in _EVENT if name not in ("event", "source", "target")]
+_INSERT_EVENT = (
+    f"INSERT INTO detent_events ({', '.join(_STORED_EVENT)})"
+    f" SELECT {', '.join(_as_stored(name, _EVENT.index(name)) for name in _STORED_EVENT)}"
+)
 _DUE = re.compile(r'"due_at":\d+')
 
 
@@ -232,7 +244,18 @@ _TABLES = ("jobs", "signals", "dead_letters", "keys")
 
 
 def _columns(connection: apsw.Connection, table: str) -> dict[str, int]:
-    return {row[1]: row[0] for row in connection.execute(f"PRAGMA table_info({table})")}
+    """Jobs are read from the view that has their names."""
+    source = "job_list" if table == "jobs" else table
+    return {row[1]: row[0] for row in connection.execute(f"PRAGMA table_info(detent_{source})")}
+
+
+def _insert_job(connection: apsw.Connection, positions: Mapping[str, int]) -> str:
+    """The statement that stores a row of the view."""
+    stored = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)") if row[1] in positions]
+    return (
+        f"INSERT INTO detent_jobs ({', '.join(stored)})"
+        f" VALUES ({', '.join(_as_stored(name, positions[name]) for name in stored)})"
+    )
 
 
 def _is_past_time(column: str) -> bool:

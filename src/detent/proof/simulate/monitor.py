@@ -125,7 +125,9 @@ class InvariantMonitor:
                     self.report(event.job_id, "limit.exceeded", excess)
 
     def _token_and_result(self, job_id: str) -> tuple[str | None, str | None]:
-        rows: Any = self._connection.execute("SELECT token, result FROM jobs WHERE id = ?", (job_id,)).fetchall()
+        rows: Any = self._connection.execute(
+            "SELECT token, result FROM detent_job_list WHERE id = ?", (job_id,)
+        ).fetchall()
         return rows[0][0], rows[0][1]
 
     def _check_steps(self) -> None:
@@ -177,18 +179,21 @@ class InvariantMonitor:
 
 
 _MISSING = object()
-_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM jobs WHERE id = ?"
-_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM steps s JOIN jobs j ON j.id = s.job_id"
-_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM steps"
+_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
+_STEPS = (
+    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase "
+    "FROM detent_steps s JOIN detent_job_list j ON j.id = s.job_id"
+)
+_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM detent_steps"
 _STEPS_OF_RESULTS = (
-    "SELECT s.job_id, s.name, s.result, j.result FROM steps s JOIN jobs j ON j.id = s.job_id "
+    "SELECT s.job_id, s.name, s.result, j.result FROM detent_steps s JOIN detent_job_list j ON j.id = s.job_id "
     "WHERE s.finished AND j.result IS NOT NULL"
 )
-_DEAD_LETTERS = f"SELECT {', '.join(DeadLetterRow._fields)} FROM dead_letters WHERE job_id = ?"
-_SIGNALS = "SELECT name FROM signals WHERE job_id = ?"
+_DEAD_LETTERS = f"SELECT {', '.join(DeadLetterRow._fields)} FROM detent_dead_letters WHERE job_id = ?"
+_SIGNALS = "SELECT name FROM detent_signals WHERE job_id = ?"
 _MISSED_CHILDREN = (
-    "SELECT a.parent_id, a.child_id FROM awaited a JOIN jobs c ON c.id = a.child_id AND c.phase = ? "
-    "JOIN jobs p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
-    "(SELECT 1 FROM family_news n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
+    "SELECT a.parent_id, a.child_id FROM detent_awaited a JOIN detent_job_list c ON c.id = a.child_id AND c.phase = ? "
+    "JOIN detent_job_list p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
+    "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
 )
-_LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"
+_LEASES = "SELECT id, lease_until FROM detent_job_list WHERE phase = ?"

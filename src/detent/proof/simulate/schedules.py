@@ -112,6 +112,6 @@ class ScheduleMonitor:
                     return
 
 
-_NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM schedules"
-_STEADY = "SELECT id, anchor, expression FROM schedules WHERE name = ?"
-_FIRES = "SELECT fire_at, job_id FROM fires WHERE schedule_id = ? ORDER BY fire_at"
+_NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM detent_schedules"
+_STEADY = "SELECT id, anchor, expression FROM detent_schedules WHERE name = ?"
+_FIRES = "SELECT fire_at, job_id FROM detent_fires WHERE schedule_id = ? ORDER BY fire_at"

@@ -72,7 +72,7 @@ def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool
     monitor = simulation.monitor
     try:
         simulation.run()
-        jobs: Any = simulation.connection.execute("SELECT count(*) FROM jobs").fetchall()
+        jobs: Any = simulation.connection.execute("SELECT count(*) FROM detent_job_list").fetchall()
         return Run(
             config=config,
             jobs=jobs[0][0],
@@ -136,4 +136,7 @@ def shrink(run: Run, hooks: Hooks = DEFAULT_HOOKS, tries: int = _MAX_SHRINK_RUNS
     return best
 
 
-_EDGES = "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM events e JOIN jobs j ON j.id = e.job_id"
+_EDGES = (
+    "SELECT DISTINCT j.contract, e.source, e.event, e.target"
+    " FROM detent_event_list e JOIN detent_job_list j ON j.id = e.job_id"
+)

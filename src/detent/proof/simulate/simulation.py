@@ -91,7 +91,7 @@ class Simulation:
         if not self._has_violation():
             self.monitor.final_check()
         if not self._has_violation():
-            for broken in run_all(verify(self.store, self.engine.contracts)).violations:
+            for broken in run_all(verify(self.store, self.engine.contracts, read_ahead=False)).violations:
                 self.monitor.report(broken.job_id or "", broken.rule, broken.detail, broken.seq)
         if not self._has_violation():
             for row in self.monitor.unfinished_jobs():
@@ -110,7 +110,7 @@ class Simulation:
         """
         digest = self._digest.copy()
         for table in _DIGESTED_TABLES:
-            for row in self.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):
+            for row in self.connection.execute(f"SELECT * FROM detent_{table} ORDER BY 1, 2"):
                 digest.update(repr(row).encode())
         return digest.hexdigest()
 

@@ -16,15 +16,23 @@ _MAX_CACHED_SPACES = 10_000
 
 
 class ExpectedKeys:
-    """The (space, key) pairs that the jobs of one chunk must own."""
+    """The (space, key) pairs that jobs must own."""
 
     def __init__(self) -> None:
         self._spaces: dict[tuple[Any, ...], str] = {}
-        self.expected: list[tuple[Pair, str]] = []
 
-    def add(self, row: JobRow, contract: Contract) -> None:
-        columns = (row.tenant_id, row.idempotency_key, row.idempotency_scope, row.task_id)
-        self.expected += [(pair, row.id) for pair in self.pairs(contract, row.id, *columns)]
+    def of_rows(self, rows: Iterable[JobRow], tables: Mapping[str, ContractTable]) -> list[tuple[Pair, str]]:
+        """The pairs that these jobs must own, each with its job. A key that is made from the job's id needs no row."""
+        expected: list[tuple[Pair, str]] = []
+        for row in rows:
+            key, table = row.idempotency_key, tables.get(row.contract)
+            if table is None or (key is None and not table.contract.keys.task_id_is_key):
+                continue
+            if key == table.contract.keys.generated_key(row.id):
+                key = None
+            columns = (row.tenant_id, key, row.idempotency_scope, row.task_id)
+            expected += [(pair, row.id) for pair in self.pairs(table.contract, row.id, *columns)]
+        return expected
 
     def pairs(
         self, contract: Contract, job_id: str, tenant: str, key: str | None, scope: str | None, task: str | None
@@ -49,11 +57,6 @@ class ExpectedKeys:
                 self._spaces.clear()
             space = self._spaces[parts] = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
         return space
-
-    def take(self) -> list[tuple[Pair, str]]:
-        """Return the pairs added since the last call, and forget them."""
-        expected, self.expected = self.expected, []
-        return expected
 
 
 def check_expected_keys(expected: Iterable[tuple[Pair, str]], owners: Mapping[Pair, str], report: Report) -> None:

@@ -15,8 +15,7 @@ CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
 
 
 def fold_log(table: ContractTable, log: Log) -> FoldedLog:
-    shape = [event.shape if event.data is None else (*event.shape, flags_of(event.data)) for event in log]
-    return table.fold(tuple(shape))
+    return table.fold(tuple([event[4:] if event.data is None else (*event[4:], flags_of(event.data)) for event in log]))
 
 
 def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bool:

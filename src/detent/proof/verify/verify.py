@@ -3,18 +3,21 @@
 It reads in chunks, each in one short read transaction, so a database in use can be verified.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.core.errors import NotFound
+from detent.core.job import Job
 from detent.core.schedule import Schedule
 from detent.ports.listing import Filter
 from detent.ports.store import Store
-from detent.ports.tx import KeyTable, Tx
+from detent.ports.tx import Tx
 from detent.ports.verification import (
     EVERYTHING,
     ApprovalRow,
@@ -27,27 +30,31 @@ from detent.ports.verification import (
     JobRange,
     JobRow,
     KeyRow,
+    MisplacedJob,
     RequeuedRow,
     Scope,
     StrayNote,
     StrayOutboxItem,
     StraySignal,
     StrayStep,
-    VerificationTable,
+    UnnamedTakeover,
 )
 
 from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
-from .keys import AttemptSequence, ExpectedKeys, check_expected_keys, check_key_rows
-from .rows import JobCase, Log, agrees, differences, fold_log
+from .keys import AttemptSequence, ExpectedKeys, Pair, check_expected_keys, check_key_rows
+from .places import check_misplaced, check_stray_places
+from .rows import FINAL, JobCase, Log, agrees, differences, fold_log
 from .rules import Report
 from .schedules import check_fires, check_schedule, check_scheduled_jobs, scheduled_jobs
 
 __all__ = ["CHUNK", "EVERYTHING", "Scope", "verify"]
 
 T = TypeVar("T")
-CHUNK = 1_000
+CHUNK = 4_000
+_JOBS_AT_ONCE = 200
+"""After so many jobs the next chunk may go on."""
 EVENTS_AT_ONCE = 50_000
 """A chunk ends before its jobs have more events than this in total, unless it is a single job."""
 
@@ -62,12 +69,14 @@ async def verify(
     *,
     chunk: int = CHUNK,
     progress: Progress = lambda done, total: None,
+    read_ahead: bool = True,
 ) -> Report:
     """Check all jobs in scope. Where database and program declare a contract differently, the database's is used.
 
+    read_ahead: read the next chunk while one is checked; needs an event loop.
     Raises NotFound if scope.job_id names no job.
     """
-    run = _Run(store, scope, chunk, progress)
+    run = _Run(store, scope, chunk, progress, read_ahead)
     await run.load_contracts(contracts)
     await run.jobs()
     await run.dead_letters()
@@ -77,14 +86,40 @@ async def verify(
         await run.fires()
         await run.schedules()
         await run.children_and_approvals()
+        await check_stray_places(store, run.report, chunk)
     return run.report
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A range of jobs and everything they are compared with, read in one snapshot."""
+
+    jobs: JobRange
+    more: bool
+    """True: more jobs follow."""
+    rows: list[JobRow]
+    events: list[EventRow]
+    dead_letters: Mapping[str, Sequence[DeadLetterRow]] = field(default_factory=dict)
+    misplaced: Sequence[MisplacedJob] = ()
+    requeued: Sequence[RequeuedRow] = ()
+    origins: Mapping[str, Job] = field(default_factory=dict)
+    scheduled: Mapping[str, str] = field(default_factory=dict)
+    fired: Sequence[FiredRow] = ()
+    expected_keys: Sequence[tuple[Pair, str]] = ()
+    key_owners: Mapping[Pair, str] = field(default_factory=dict)
+    strays: Mapping[type, Sequence[Any]] = field(default_factory=dict)
+    takeovers: Sequence[UnnamedTakeover] = ()
+
+
+_STRAYS: tuple[type, ...] = (StrayNote, StraySignal, StrayOutboxItem, StrayStep)
 
 
 class _Run:
     """One verification in progress."""
 
-    def __init__(self, store: Store, scope: Scope, chunk: int, progress: Progress) -> None:
+    def __init__(self, store: Store, scope: Scope, chunk: int, progress: Progress, read_ahead: bool) -> None:
         self.store = store
+        self.read_ahead = read_ahead
         self.scope = scope
         self.chunk = chunk
         self.progress = progress
@@ -108,38 +143,61 @@ class _Run:
 
     async def jobs(self) -> None:
         total = await self.store.read(lambda tx: tx.verification.count_job_rows(self.scope))
+        reading: asyncio.Task[_Chunk] | None = None
         after: str | None = None
         more = True
-        while more:
-            after, more = await self.store.read(partial(self._check_chunk, after))
-            self.progress(self.report.jobs, max(total, self.report.jobs))
+        try:
+            while more:
+                chunk = await (reading or self.store.read(partial(self._read_chunk, after)))
+                after, more = chunk.jobs.upto, chunk.more
+                if more and self.read_ahead:
+                    reading = asyncio.create_task(self.store.read(partial(self._read_chunk, after)))
+                for number, (row, log) in enumerate(self._with_logs(chunk.rows, chunk.events)):
+                    if reading is not None and number % _JOBS_AT_ONCE == 0:
+                        await asyncio.sleep(0)  # the statements of the next chunk are sent
+                    self._check_job(row, log, chunk.dead_letters.get(row.id, ()))
+                self._check_links(chunk)
+                self.progress(self.report.jobs, max(total, self.report.jobs))
+        finally:
+            if reading is not None:
+                reading.cancel()
         if self.scope.job_id is not None and not self.report.jobs and self.report.ok:
             raise NotFound(f"job {self.scope.job_id!r} does not exist; check the id", job_id=self.scope.job_id)
 
-    async def _check_chunk(self, after: str | None, tx: Tx) -> tuple[str | None, bool]:
-        """Check jobs, their logs and links in one snapshot; returns (id to continue after, whether to continue)."""
-        rows = await tx.verification.job_rows(JobRange(self.scope, after), self.chunk)
-        chunk = _cut(rows)
-        more = len(rows) == self.chunk or len(chunk) < len(rows)
-        jobs = JobRange(self.scope, after, chunk[-1].id if more else None)
-        events = await tx.verification.rows_of(EventRow, jobs)
-        dead_letter_rows = await tx.verification.rows_of(DeadLetterRow, jobs)
-        dead_letters = by_job(dead_letter_rows) if dead_letter_rows else {}
-        self.report.jobs += len(chunk)
-        self.report.events += len(events)
-        for row, log in self._with_logs(chunk, events):
-            self._check_job(row, log, dead_letters.get(row.id, ()))
-        if any(row.requeued_from is not None for row in chunk):
-            requeued = await tx.verification.rows_of(RequeuedRow, jobs)
-            origins = await tx.jobs.lock([row.origin for row in requeued if row.dlq_id is None])
-            check_requeued(requeued, origins, self.pruned, self.report)
-        scheduled = scheduled_jobs(chunk)
-        if scheduled:
-            check_scheduled_jobs(scheduled, await tx.verification.rows_of(FiredRow, jobs), self.report)
-        await self._check_expected_keys(tx.keys)
+    async def _read_chunk(self, after: str | None, tx: Tx) -> "_Chunk":
+        """Jobs, their logs and what they are linked with, all of one snapshot."""
+        table = tx.verification
+        rows = await table.job_rows(JobRange(self.scope, after), self.chunk)
+        cut = _cut(rows)
+        more = len(rows) == self.chunk or len(cut) < len(rows)
+        jobs = JobRange(self.scope, after, cut[-1].id if more else None)
+        chunk = _Chunk(jobs, more, cut, await table.rows_of(EventRow, jobs))
+        chunk.dead_letters = by_job(await table.rows_of(DeadLetterRow, jobs))
+        unfinished = [row for row in cut if row.phase != FINAL]
+        chunk.misplaced = await table.misplaced_jobs(unfinished) if unfinished else []
+        if any(row.requeued_from is not None for row in cut):
+            chunk.requeued = await table.rows_of(RequeuedRow, jobs)
+            chunk.origins = await tx.jobs.lock([row.origin for row in chunk.requeued if row.dlq_id is None])
+        chunk.scheduled = scheduled_jobs(cut)
+        chunk.fired = await table.rows_of(FiredRow, jobs) if chunk.scheduled else []
+        chunk.expected_keys = self.expected_keys.of_rows(cut, self.tables)
+        if chunk.expected_keys:
+            chunk.key_owners = await tx.keys.key_owners([pair for pair, _ in chunk.expected_keys])
         if self.scope == EVERYTHING or self.scope.job_id is not None:
-            await self._check_orphans(tx.verification, jobs)
-        return jobs.upto, more
+            chunk.strays = {kind: await table.rows_of(kind, jobs) for kind in _STRAYS}
+            takeovers = {event for row in cut if (known := self.tables.get(row.contract)) for event in known.takeovers}
+            chunk.takeovers = await table.unnamed_takeovers(jobs, sorted(takeovers)) if takeovers else []
+        return chunk
+
+    def _check_links(self, chunk: "_Chunk") -> None:
+        self.report.jobs += len(chunk.rows)
+        self.report.events += len(chunk.events)
+        check_misplaced(chunk.misplaced, self.report)
+        check_requeued(chunk.requeued, chunk.origins, self.pruned, self.report)
+        if chunk.scheduled:
+            check_scheduled_jobs(chunk.scheduled, chunk.fired, self.report)
+        check_expected_keys(chunk.expected_keys, chunk.key_owners, self.report)
+        self._check_orphans(chunk)
 
     def _check_job(self, row: JobRow, log: Log, dead_letters: Sequence[DeadLetterRow]) -> None:
         report = self.report
@@ -159,8 +217,6 @@ class _Run:
                 f"{row.contract} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
             )
             report.add(row.id, None, "attempt-missing", f"{rule}, the job's task_attempt is {row.task_attempt}")
-        if row.idempotency_key is not None or table.contract.keys.task_id_is_key:
-            self.expected_keys.add(row, table.contract)
 
     def _with_logs(self, rows: list[JobRow], events: list[EventRow]) -> Iterator[tuple[JobRow, Log]]:
         """Each row with its log. Both are ordered by job, so a complete log is the next `version` events."""
@@ -190,31 +246,25 @@ class _Run:
         for row in events:
             self.report.add(row.job_id, row.seq, "event-orphan", f"event {row.event} of a job that does not exist")
 
-    async def _check_expected_keys(self, keys: KeyTable) -> None:
-        expected = self.expected_keys.take()
-        if expected:
-            check_expected_keys(expected, await keys.key_owners([pair for pair, _ in expected]), self.report)
-
-    async def _check_orphans(self, table: VerificationTable, jobs: JobRange) -> None:
+    def _check_orphans(self, chunk: "_Chunk") -> None:
         """Notes, signals, outbox items and steps without a job or without an event; takeovers without names."""
-        for job_id, seq, name, version in await table.rows_of(StrayNote, jobs):
+        for job_id, seq, name, version in chunk.strays.get(StrayNote, ()):
             if version is None:
                 self.report.add(job_id, seq, "note-orphan", f"note {name} of a job that does not exist")
             else:
                 detail = f"note {name} follows event {seq}, the job has events 1 to {version}"
                 self.report.add(job_id, seq, "note-adrift", detail)
-        for job_id, name, status in await table.rows_of(StraySignal, jobs):
+        for job_id, name, status in chunk.strays.get(StraySignal, ()):
             if status is None:
                 self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
             else:
                 self.report.add(job_id, None, "signal-missed", f"signal {name!r} is on record, the job is {status}")
-        for job_id, kind in await table.rows_of(StrayOutboxItem, jobs):
+        for job_id, kind in chunk.strays.get(StrayOutboxItem, ()):
             self.report.add(job_id, None, "parcel-orphan", f"an outbox item ({kind}) of a job that does not exist")
-        takeovers = sorted({event for table in self.tables.values() for event in table.takeovers})
-        for job_id, seq, event in await table.unnamed_takeovers(jobs, takeovers):
+        for job_id, seq, event in chunk.takeovers:
             detail = f"{event} does not name the old consumer, the new consumer and the message"
             self.report.add(job_id, seq, "takeover-unnamed", detail)
-        for step in await table.rows_of(StrayStep, jobs):
+        for step in chunk.strays.get(StrayStep, ()):
             self._report_step(step)
 
     def _report_step(self, step: StrayStep) -> None:

@@ -13,6 +13,7 @@ from .connections import LOST, terminate
 from .dialect import Query
 from .errors import translate
 from .insert import insert
+from .names import Names
 
 _MAX_JOBS = 1_000
 _LOOP_ITERATIONS = 4
@@ -37,10 +38,14 @@ class InsertBatcher:
     def __init__(
         self,
         connect: Callable[[], Awaitable[Any]],
+        namespace: str,
+        names: Names,
         single_statement: Callable[[Any], Any],
         on_lost: Callable[[], None],
     ) -> None:
         self._connect = connect
+        self._namespace = namespace
+        self._names = names
         self._on_lost = on_lost
         self._single_statement = single_statement
         self._connection: Any = None
@@ -52,6 +57,8 @@ class InsertBatcher:
         return await self._batcher.write((changes, lanes))
 
     async def _write_batch(self, batch: Sequence[InsertCall]) -> Sequence[set[str] | Exception]:
+        if len(batch) == 1:
+            return await self._write(batch)
         return await batch_then_each(batch, self._write, _is_refused)
 
     async def _write(self, batch: Sequence[InsertCall]) -> list[set[str]]:
@@ -67,7 +74,7 @@ class InsertBatcher:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
             async with self._single_statement(self._connection):
-                return await insert(self._connection, changes, lanes)
+                return await insert(self._connection, self._namespace, self._names, changes, lanes)
         except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):

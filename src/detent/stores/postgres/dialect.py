@@ -1,13 +1,16 @@
 """Query texts for Postgres: `:name` parameters become `$n`, {clock} (the current time) and {began} (the start of the
-transaction) are filled in, claim statements are assembled."""
+transaction) are filled in, claim statements are composed of named parts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from detent.stores.lanes import FIRST_SUSPECT_LANE
-from detent.stores.sql_files import load_queries
+from detent.stores.lanes import CELL_MASK, FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, RANK_SHIFT
+from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import fill_placeholders
+
+from .names import RAW_ASSIGNMENTS, RAW_COLUMNS
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 TRANSACTION_CLOCK = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
@@ -45,87 +48,107 @@ def without_locks(text: str) -> str:
     return _LOCKS.sub("", text)
 
 
+DEFAULT_SCHEMA = "detent"
+
+
+def namespace_of(schema: str) -> str:
+    """What stands before the name of a table: the quoted schema and a dot."""
+    return "detent." if schema == DEFAULT_SCHEMA else '"' + schema.replace('"', '""') + '".'
+
+
+_PROMOTES = {"{promoted}": "(SELECT count(*)::int FROM promoted)", "{version}": "(SELECT version FROM t)"}
+_ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed}": "", **_PROMOTES}
+_SUSPECTS = {"{first}": f"{SUSPECT_LANES[0]}::bigint", "{last}": str(SUSPECT_LANES[1]), "{closed}": "", **_PROMOTES}
+_FULL_CELLS = "\n        OR (h.lane & {cell_mask}) = ANY (CAST(:closed::text[] AS bigint[]))"
+"""Skips the cells in which a limit was reached a moment ago."""
+_MASKS = {
+    "{rank_shift}": str(RANK_SHIFT),
+    "{party_bits}": str(PARTY_BITS),
+    "{group_mask}": str(GROUP_MASK),
+    "{party_mask}": str(PARTY_MASK),
+    "{cell_mask}": str(CELL_MASK),
+}
+_WALK = ("part_promote", "part_walk")
+_CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
+    "settle_and_claim": (
+        ("part_now", "part_settle", *_WALK, "part_pick", "part_claim", "part_log_both"),
+        "part_answer",
+        _ORDINARY,
+    ),
+    # While a lane is the only one with jobs: no walk and no promotion, a fifth of the cost. See LaneCache.only_lane.
+    "settle_and_claim_from_lane": (
+        ("part_now_lane", "part_settle", "part_pick_lane", "part_claim", "part_log_both"),
+        "part_answer",
+        {"{promoted}": "0", "{version}": "(SELECT version FROM t)"},
+    ),
+    # The walk starts at rank :first instead of the highest priority.
+    "settle_and_claim_from_rank": (
+        ("part_now", "part_settle", *_WALK, "part_pick", "part_claim", "part_log_both"),
+        "part_answer",
+        _ORDINARY | {"{first}": ":first::bigint"},
+    ),
+    # For workers with nothing to settle: every CTE costs time even if it has no rows.
+    "claim": (
+        ("part_now", *_WALK, "part_pick", "part_claim", "part_log_claimed"),
+        "part_answer_claimed",
+        _ORDINARY,
+    ),
+    "claim_suspect": (
+        ("part_now", *_WALK, "part_pick", "part_claim", "part_log_claimed"),
+        "part_answer_claimed",
+        _SUSPECTS,
+    ),
+    "claim_by_id": (
+        ("part_now_by_id", "part_settle", "part_claim_by_id", "part_log_both"),
+        "part_answer",
+        {"{promoted}": "0", "{version}": "NULL::bigint"},
+    ),
+    # A claim within limits takes two statements. The first settles, promotes and reads the lanes, the leased jobs and
+    # the meters; claim_plan.py computes quotas per lane; the second claims them if the meters still allow it.
+    "settle_and_inspect": (
+        ("part_now", "part_settle", *_WALK, "part_log_settled", "part_inspect"),
+        "part_answer_inspection",
+        {"{first}": ":first::bigint", "{last}": ":last::bigint", "{closed}": _FULL_CELLS},
+    ),
+    # Here the column of promoted jobs is the number of meters that were used up.
+    "claim_limited": (
+        ("part_now_limited", "part_pick_limited", "part_claim", "part_meter", "part_log_claimed"),
+        "part_answer_claimed",
+        {"{promoted}": "(SELECT count(*)::int FROM locked WHERE NOT fits)"},
+    ),
+}
+"""Statement -> its CTEs, its final SELECT, and what its placeholders stand for. See claim_parts.sql."""
+
+
+def claim_statements(parts: Mapping[str, str]) -> dict[str, str]:
+    """The claim statements, composed of named parts."""
+    statements = {}
+    for name, (ctes, answer, placeholders) in _CLAIM_STATEMENTS.items():
+        text = "WITH RECURSIVE " + ", ".join(parts[part] for part in ctes) + "\n" + parts[answer]
+        for placeholder, value in {**placeholders, **_MASKS}.items():
+            text = text.replace(placeholder, value)
+        statements[name] = text
+    return statements
+
+
 @cache
-def queries(own_clock: bool) -> dict[str, str]:
+def queries(own_clock: bool, schema: str = DEFAULT_SCHEMA) -> dict[str, str]:
     """All named queries. own_clock: the time is the parameter :now (tests), else the clock of the database."""
     postgres = load_queries(__package__)
-    claims = _claim_statements(postgres["settle_and_claim"], postgres["inspect_rest"], postgres["claim_limited"])
-    texts = {**load_queries(), **postgres, **claims}
+    texts = {**load_queries(), **postgres, **claim_statements(postgres)}
     clock, began = (PARAMETER_CLOCK, PARAMETER_CLOCK) if own_clock else (DATABASE_CLOCK, TRANSACTION_CLOCK)
-    return {
-        name: fill_placeholders(text).replace("{clock}", clock).replace("{began}", began)
-        for name, text in texts.items()
+    placeholders = {
+        "{clock}": clock,
+        "{began}": began,
+        "{raw_columns}": RAW_COLUMNS,
+        "{raw_assignments}": RAW_ASSIGNMENTS,
+        **_MASKS,
     }
+    return {name: _filled(text, placeholders, schema) for name, text in texts.items()}
 
 
-def _claim_statements(settle_and_claim_sql: str, inspect_sql: str, claim_limited_sql: str) -> dict[str, str]:
-    """The variants of settle_and_claim.sql.
-
-    settle_and_claim_from_rank: the walk starts at rank :first instead of the highest priority.
-    claim: without the CTEs that settle.
-    claim_suspect: the same, over the lanes of suspects.
-    settle_and_inspect, claim_limited: the two statements of a claim within limits.
-    """
-    head_and_claims = _result_without_settled(settle_and_claim_sql)
-    return {
-        "settle_and_claim": _with_walk(settle_and_claim_sql, "-1::bigint"),
-        "settle_and_claim_from_rank": _with_walk(settle_and_claim_sql, ":first::bigint"),
-        "claim": _with_walk(_without_settling(settle_and_claim_sql), "-1::bigint"),
-        "claim_suspect": _with_walk(
-            _without_settling(settle_and_claim_sql), f"{SUSPECT_LANES[0]}::bigint", last=str(SUSPECT_LANES[1])
-        ),
-        "settle_and_inspect": _with_walk(
-            _before_cte(settle_and_claim_sql, "picked"), ":first::bigint", _FULL_CELLS, last=":last::bigint"
-        )
-        + inspect_sql.replace("{logged}", _logged_cte(settle_and_claim_sql, "settled")),
-        "claim_limited": claim_limited_sql.replace("{claimed}", _cte(settle_and_claim_sql, "claimed"))
-        .replace("{logged}", _logged_cte(settle_and_claim_sql, "claimed"))
-        .replace("{answer}", head_and_claims.replace("FROM promoted)", "FROM locked WHERE NOT fits)")),
-    }
-
-
-_FULL_CELLS = "\n        OR (h.lane & 36028797018963967) = ANY (CAST(:closed::text[] AS bigint[]))"
-"""Skips the cells in which a limit was reached a moment ago."""
-
-
-def _with_walk(sql: str, first: str, closed: str = "", last: str = str(ORDINARY_LANES[1])) -> str:
-    """Fill in where the walk over the lanes starts and ends, and which lanes it skips."""
-    return sql.replace("{first}", first).replace("{closed}", closed).replace("{last}", last)
-
-
-def _before_cte(sql: str, name: str) -> str:
-    return sql[: _cte_start(sql, name)]
-
-
-def _cte(sql: str, name: str) -> str:
-    """One CTE of the statement, so that claims within limits write their rows exactly like plain ones."""
-    start = _cte_start(sql, name)
-    return sql[start : sql.index("\n), ", start + 1)]
-
-
-def _logged_cte(settle_and_claim_sql: str, rows: str) -> str:
-    """The CTE that inserts events, reduced to the rows of `settled` or of `claimed`."""
-    start = _cte_start(settle_and_claim_sql, "logged")
-    lines = settle_and_claim_sql[start : settle_and_claim_sql.index("\n)\n", start + 1)].splitlines()
-    select = next(line for line in lines if f"FROM {rows}" in line).removesuffix(") e")
-    head = lines[: next(number for number, line in enumerate(lines) if "FROM settled" in line)]
-    return "\n".join([*head, f"{select}) e"])
-
-
-def _without_settling(sql: str) -> str:
-    """The claim alone, for workers with nothing to settle: every CTE costs time even if it has no rows."""
-    before_held, from_due_on = _before_cte(sql, "held"), _before_cte(sql, "logged")[_cte_start(sql, "due") :]
-    return f"{before_held}{from_due_on}{_logged_cte(sql, 'claimed')}\n)\n{_result_without_settled(sql)}"
-
-
-def _result_without_settled(settle_and_claim_sql: str) -> str:
-    """The final SELECT of the statement, with constants instead of what it reads from the CTE `settled`."""
-    start = settle_and_claim_sql.index("\n)\nSELECT NULL") + 3
-    head, _, claims = settle_and_claim_sql[start:].partition("\nUNION ALL\n")
-    head = re.sub(r"CASE WHEN .* END,", "NULL,", head, flags=re.DOTALL)
-    head = head.replace("(SELECT count(*)::int FROM settled)", "0")
-    return f"{head}\nUNION ALL\n{claims}"
-
-
-def _cte_start(sql: str, name: str) -> int:
-    return sql.index(f"\n), {name} AS ")
+def _filled(text: str, placeholders: Mapping[str, str], schema: str) -> str:
+    text = fill_placeholders(text)
+    for placeholder, value in placeholders.items():
+        text = text.replace(placeholder, value)
+    return in_namespace(text, namespace_of(schema))

@@ -1,39 +1,83 @@
 """Builds and runs the statement that inserts new jobs and their first events in one round trip."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
+from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
-from detent.core.job import Change, Event, Job
+from detent.core.job import TASK, Change, Event, Job, Micros
 from detent.core.uniform_batch import UniformBatch
-from detent.stores.rows import CREATED, EVENT_COLUMNS, as_text, created_values
+from detent.stores.rows import CREATED, as_text
 
 from .connections import STATEMENT_SECONDS
 from .dialect import is_uuid
+from .names import PLAIN_COLUMNS, Names, sql_type
 
-_BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at", "deadline_at", "at", "lane"}
-_KINDS = {bool: "boolean", int: "integer"}
-_EVENT = attrgetter(*EVENT_COLUMNS[:-1])
-
-
-def _type_of(owner: type[Job] | type[Event], column: str) -> str:
-    if column in _BIG:
-        return "bigint"
-    annotation = next((field.type for field in fields(owner) if field.name == column), str)
-    return next((sql for kind, sql in _KINDS.items() if kind in (annotation, *get_args(annotation))), "text")
-
-
-_JOB_COLUMNS = (*CREATED, "lane")
-_JOB_TYPES = {name: _type_of(Job, name) for name in _JOB_COLUMNS}
-_EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:], "lane")
-_EVENT_TYPES = {name: _type_of(Event, name) for name in _EVENT_COLUMNS}
+_PLAIN = tuple(name for name in CREATED if name in PLAIN_COLUMNS)
+_plain_values = attrgetter(*_PLAIN)
+_JOB_COLUMNS = (*_PLAIN, "state", "lane")
+_JOB_TYPES = {name: sql_type(name) for name in _JOB_COLUMNS}
+_EVENT_PLAIN = ("job_id", "seq", "at", "execution_no", "retries")
+_event_values = attrgetter(*_EVENT_PLAIN)
+_EVENT_COLUMNS = (*_EVENT_PLAIN, "edge", "actor", "data", "lane")
+_EVENT_TYPES = {name: sql_type(name) for name in _EVENT_COLUMNS}
 _FEW_JOBS = 1_000
 _SECONDS_PER_JOB = 0.002
 """Added to the time limit of a statement that inserts many jobs."""
-_ZERO = "execution_no, failures, retries, interruptions, wait_parked"
+_PLACES = {
+    "queue": ("lane, due_at, id", "state & 3 = 0 AND due_at <= created_at"),
+    "timers": (
+        "wakes, due_at, id",
+        "state & 3 = 0 AND due_at > created_at OR state & 3 = 2 AND due_at IS NOT NULL",
+    ),
+    "deadlines": ("deadline_at, id", "deadline_at IS NOT NULL"),
+    "awaiting_approval": ("id", "state & 3 = 2 AND due_at IS NULL"),
+}
+"""Thin table -> (its columns, the new jobs that belong there)."""
+
+
+class Outbox(NamedTuple):
+    """Which new jobs get an item in the outbox."""
+
+    states: tuple[int, ...] = ()
+    hold: Micros = 0
+    """How long the items of jobs that are due are hidden from orchestrators."""
+
+    @staticmethod
+    def of(names: Names, changes: Iterable[Change]) -> "Outbox":
+        """The hold is the shortest of all: an item that is published twice does no harm."""
+        tasks = [change for change in changes if change.outbox_item is not None]
+        if not tasks:
+            return NO_OUTBOX
+        states = {names.state_ids[change.after.contract, change.after.status] for change in tasks}
+        return Outbox(
+            tuple(sorted(states)), min((change.outbox_hold for change in tasks if change.after.ready), default=0)
+        )
+
+    def insert(self, namespace: str) -> str:
+        if not self.states:
+            return ""
+        return f""", in_outbox AS (
+  INSERT INTO {namespace}outbox (job_id, kind, version, due_at)
+  SELECT id, '{TASK}', version, CASE WHEN due_at <= created_at THEN due_at + {self.hold} ELSE due_at END FROM made
+  WHERE state IN ({", ".join(map(str, self.states))})
+)"""
+
+
+NO_OUTBOX = Outbox()
+
+
+def places_of(job: Job) -> tuple[str, ...]:
+    """The thin tables that a new job belongs to."""
+    if job.phase is Phase.CLAIMABLE:
+        place = "queue" if job.ready else "timers"
+    elif job.phase is Phase.BLOCKED:
+        place = "awaiting_approval" if job.due_at is None else "timers"
+    else:
+        place = ""
+    return tuple(name for name in (place, "deadlines" if job.deadline_at is not None else "") if name)
 
 
 class Shape(NamedTuple):
@@ -55,7 +99,8 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
         if first is None and len(values) == 1:
             continue
         if values == ids:
-            id_columns.append(name)
+            if name != "effect_root":  # NULL stands for the job's own id
+                id_columns.append(name)
         elif len(values) > 1 and (values.count(first) != len(values) or name == "job_id"):
             array_columns.append(name)
             arrays.append(values)
@@ -67,23 +112,34 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
 
 
 @lru_cache(maxsize=256)
-def statement(jobs: Shape, events: Shape, single: bool) -> str:
+def statement(
+    jobs: Shape, events: Shape, single: bool, places: frozenset[str], namespace: str, outbox: Outbox = NO_OUTBOX
+) -> str:
     """The statement for rows of these shapes. It returns NULL, or the inserted ids if some jobs existed already."""
     first = 2 + len(jobs.arrays) + len(jobs.constants)
     job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
     event_values, from_events = _select(events, _EVENT_TYPES, first, single)
+    placed = "".join(_place(namespace, table) for table in sorted(places)) + outbox.insert(namespace)
     return f"""
 WITH made AS (
-  INSERT INTO jobs ({_column_list(jobs)}, {_ZERO})
-  SELECT {job_values}, 0, 0, 0, 0, false {from_jobs}
-  ON CONFLICT (id) DO NOTHING RETURNING id
-), logged AS (
-  INSERT INTO events ({_column_list(events)}, xid)
+  INSERT INTO {namespace}jobs ({_column_list(jobs)})
+  SELECT {job_values} {from_jobs}
+  ON CONFLICT (id) DO NOTHING RETURNING id, version, lane, due_at, created_at, deadline_at, state
+){placed}, logged AS (
+  INSERT INTO {namespace}events ({_column_list(events)}, xid)
   SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
   WHERE ({_id_of(events, single)} IN (SELECT id FROM made)) IS TRUE  -- IS TRUE: a hashed subplan, not a nested loop
 )
 SELECT CASE WHEN count(*) < {"1" if single else "cardinality($1)"}
   THEN coalesce(array_agg(id::text), ARRAY[]::text[]) END FROM made"""
+
+
+def _place(namespace: str, table: str) -> str:
+    columns, condition = _PLACES[table]
+    values = columns.replace("wakes", "state & 3 = 2")
+    return f""", in_{table} AS (
+  INSERT INTO {namespace}{table} ({columns}) SELECT {values} FROM made WHERE {condition}
+)"""
 
 
 def _column_list(shape: Shape) -> str:
@@ -113,45 +169,95 @@ def _select(shape: Shape, types: dict[str, str], first: int, single: bool) -> tu
     return ", ".join(values), f"FROM unnest({', '.join(arrays)}) u ({', '.join(names)})" if names else ""
 
 
-async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
+async def insert(
+    connection: Any, namespace: str, names: Names, changes: Sequence[Change], lanes: Sequence[int]
+) -> set[str]:
     """Insert new jobs and their first events in one round trip; returns the ids that existed already."""
     if not changes:
         return set()
-    jobs, events = _uniform(changes, lanes[0]) if isinstance(changes, UniformBatch) else _individual(changes, lanes)
+    samples = [changes.first] if isinstance(changes, UniformBatch) else changes
+    places = frozenset([place for change in samples for place in places_of(change.after)])
+    outbox = Outbox.of(names, samples)
+    if len(changes) == 1 and len(samples[0].events) == 1:
+        return await _insert_one(connection, namespace, names, samples[0], lanes[0], places, outbox)
+    if isinstance(changes, UniformBatch):
+        jobs, events = await _uniform(names, changes, lanes[0])
+    else:
+        jobs, events = await _individual(names, changes, lanes)
     ids: list[str] = jobs[0]
     for job_id in ids:
-        if not is_uuid(job_id):
-            raise InvalidInput(f"{job_id!r} is not a UUID; leave the id out, or pass a UUIDv7", code="JOB_ID_INVALID")
+        _check_id(job_id)
     single = len(ids) == 1
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
-    text = statement(job_shape, event_shape, single)
+    text = statement(job_shape, event_shape, single, places, namespace, outbox)
     seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
     rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0]
     return set() if inserted is None else set(ids) - set(inserted)
 
 
+async def _insert_one(
+    connection: Any, namespace: str, names: Names, change: Change, lane: int, places: frozenset[str], outbox: Outbox
+) -> set[str]:
+    """The same for one job with one event, which is what single submits insert, with fewer steps."""
+    job, (event,) = change.after, change.events
+    _check_id(job.id)
+    numbers = names.state_ids[job.contract, job.status], lane
+    job_shape, job_parameters = _shape_of_row(_JOB_COLUMNS, (*_plain_values(job), *numbers), job.id)
+    numbers_of_event = await names.edge(event), await _actor(names, event)
+    event_row = (*_event_values(event), *numbers_of_event, as_text(event.data), lane)
+    event_shape, event_parameters = _shape_of_row(_EVENT_COLUMNS, event_row, job.id)
+    text = statement(job_shape, event_shape, True, places, namespace, outbox)
+    ((inserted,),) = await connection.fetch(text, job.id, *job_parameters, *event_parameters)
+    return set() if inserted is None else {job.id}
+
+
+def _shape_of_row(names: Sequence[str], row: Sequence[Any], job_id: str) -> tuple[Shape, list[Any]]:
+    """As `shape_of`, for one row."""
+    ids, constants, parameters = [], [], []
+    for name, value in zip(names, row, strict=True):
+        if value == job_id:
+            if name != "effect_root":
+                ids.append(name)
+        elif value is not None:
+            constants.append(name)
+            parameters.append(value)
+    return Shape(tuple(ids), (), tuple(constants)), parameters
+
+
+def _check_id(job_id: str) -> None:
+    if not is_uuid(job_id):
+        raise InvalidInput(f"{job_id!r} is not a UUID; leave the id out, or pass a UUIDv7", code="JOB_ID_INVALID")
+
+
 Columns = list[list[Any]]
 
 
-def _individual(changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
+async def _individual(names: Names, changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
     """The columns of the jobs and of their events."""
+    states = [names.state_ids[change.after.contract, change.after.status] for change in changes]
+    jobs = _columns(_plain_values(change.after) for change in changes)
     events = [event for change in changes for event in change.events]
+    numbers = _columns([(await names.edge(event), await _actor(names, event)) for event in events])
     data = [as_text(event.data) for event in events]
     event_lanes = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]
-    jobs = _columns(created_values(change.after) for change in changes)
-    return [*jobs, list(lanes)], [*_columns(map(_EVENT, events)), data, event_lanes]
+    return [*jobs, states, list(lanes)], [*_columns(map(_event_values, events)), *numbers, data, event_lanes]
 
 
-def _uniform(changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
+async def _uniform(names: Names, changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
     """The same for a uniform batch, without building its jobs and events; a shared value is a column of length 1."""
     first, (event,) = changes.first, changes.first.events
-    jobs = [
-        changes.columns.get(name, [value]) for name, value in zip(CREATED, created_values(first.after), strict=True)
-    ]
-    _, *common = _EVENT(event)
-    return [*jobs, [lane]], [changes.ids, *([value] for value in common), [as_text(event.data)], [lane]]
+    state = names.state_ids[first.after.contract, first.after.status]
+    jobs = [changes.columns.get(name, [value]) for name, value in zip(_PLAIN, _plain_values(first.after), strict=True)]
+    _, *common = _event_values(event)
+    numbers = await names.edge(event), await _actor(names, event)
+    events = [changes.ids, *([value] for value in (*common, *numbers, as_text(event.data), lane))]
+    return [*jobs, [state], [lane]], events
+
+
+async def _actor(names: Names, event: Event) -> int | None:
+    return None if event.actor is None else await names.actor(event.actor)
 
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> Columns:

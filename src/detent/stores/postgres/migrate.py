@@ -1,56 +1,80 @@
-"""Numbered migrations of a Postgres database under an advisory lock, and the CHECK generated from its contracts."""
+"""The schema of a Postgres database, its later migrations, and the states of its contracts; under an advisory lock."""
 
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
-from importlib.resources import files
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
 
 import asyncpg
 
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreUnavailable
-from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
-from detent.stores.sql_files import load_queries
+from detent.stores.contract_registry import (
+    changed_contracts,
+    check_unfinished,
+    declaration,
+    edge_names,
+    new_states,
+    reconcile,
+)
+from detent.stores.sql_files import in_namespace, load_migrations
 from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
-from .dialect import compiled
+from .dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
 
 _ADVISORY_LOCK = 0x44544E54
-_CREATE_SCHEMA_TABLE = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
 _LOCK_TIMEOUT = "500ms"
 _MIGRATION_SECONDS = 3_600.0
-_CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
-WHERE conname = 'jobs_contract' AND conrelid = 'jobs'::regclass"""
+_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS detent;"
 
 
-def migrations() -> list[tuple[int, str]]:
-    folder = files(__name__.rpartition(".")[0]).joinpath("migrations")
-    migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
-    return sorted(migration_files)
+def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
+    """(number, SQL) in order: the schema is number 1, the files of the folder migrations follow."""
+    return [(number, _in_schema(text, schema)) for number, text in load_migrations(__name__.rpartition(".")[0])]
 
 
-def recorded(number: int, text: str) -> str:
+def _in_schema(text: str, schema: str) -> str:
+    """The text for this schema. CREATE SCHEMA IF NOT EXISTS needs rights on the database even if the schema exists."""
+    namespace = namespace_of(schema)
+    name = namespace[:-1]
+    create = f"DO $$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA {name}; END IF; END $$;"
+    before, marker, after = text.partition(_CREATE_SCHEMA)
+    return in_namespace(before, namespace) + (create if marker else "") + in_namespace(after, namespace)
+
+
+def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
     """The migration with the statements that record it, for operators who run the SQL themselves."""
-    return f"BEGIN;\n{_CREATE_SCHEMA_TABLE};\n{text.strip()}\nINSERT INTO detent_schema VALUES ({number});\nCOMMIT;"
+    namespace = namespace_of(schema)
+    parts = [text.strip(), f"INSERT INTO {namespace}schema VALUES ({number});"]
+    if number == 1:  # the first open by a role that owns the tables would do this
+        parts += [
+            f"INSERT INTO {namespace}contracts (name, definition, carried)"
+            f" VALUES ({_literal(name)}, {_literal(declaration(contract))}, true);"
+            for name, contract in CONTRACTS.items()
+        ]
+        parts.append(states_sql(CONTRACTS.values(), [], namespace))
+    return "\n".join(["BEGIN;", *parts, "COMMIT;"])
 
 
-async def schema_version(connection: Connection) -> int:
-    if await connection.fetchval("SELECT to_regclass('detent_schema')") is None:
+async def schema_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> int:
+    """The number of the last migration, 0 if the schema has no tables of Detent."""
+    table = f"{namespace_of(schema)}schema"
+    if await connection.fetchval("SELECT to_regclass($1)", table) is None:
         return 0
-    version: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
+    version: int = await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}")
     return version
 
 
-async def ensure_schema(connection: Connection, *, may_migrate: bool) -> None:
+async def ensure_schema(connection: Connection, schema: str, *, may_migrate: bool) -> None:
     """Check the schema version; migrate an older schema if `may_migrate`, otherwise raise SchemaMismatch."""
     newest = migrations()[-1][0]
-    current = await schema_version(connection)
+    current = await schema_version(connection, schema)
     if current == newest:
         return
     if current > newest:
         # Older programs work with additive migrations; a breaking one records the oldest schema it allows.
-        if await _oldest_allowed(connection) <= newest:
+        if await _oldest_allowed(connection, schema) <= newest:
             return
         raise SchemaMismatch(
             f"the database has schema {current}, this Detent knows {newest}; upgrade Detent",
@@ -64,36 +88,42 @@ async def ensure_schema(connection: Connection, *, may_migrate: bool) -> None:
             have=current,
             want=newest,
         )
-    await _migrate(connection)
+    await _migrate(connection, schema)
 
 
-async def _oldest_allowed(connection: Connection) -> int:
+async def _oldest_allowed(connection: Connection, schema: str) -> int:
     """The schema a program must know at least: a breaking migration also records its number as a negative one."""
-    breaking: int | None = await connection.fetchval("SELECT -min(version) FROM detent_schema WHERE version < 0")
+    query = f"SELECT -min(version) FROM {namespace_of(schema)}schema WHERE version < 0"
+    breaking: int | None = await connection.fetchval(query)
     return breaking or 0
 
 
-async def _migrate(connection: Connection) -> None:
+async def _lock(connection: Connection, schema: str, **options: float) -> None:
+    """Wait until no other process migrates or declares contracts in this schema; held until the transaction ends."""
+    key = crc32(schema.encode()) - (1 << 31)
+    await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", _ADVISORY_LOCK, key, **options)
+
+
+async def _migrate(connection: Connection, schema: str) -> None:
     async with read_committed(connection):
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK, timeout=_MIGRATION_SECONDS)
-        await connection.execute(_CREATE_SCHEMA_TABLE)
-        current: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
-        for number, text in migrations():
+        await _lock(connection, schema, timeout=_MIGRATION_SECONDS)
+        current = await schema_version(connection, schema)
+        for number, text in migrations(schema):
             if number > current:
                 await connection.execute(text, timeout=_MIGRATION_SECONDS)
-                await connection.execute("INSERT INTO detent_schema VALUES ($1)", number)
+                await connection.execute(f"INSERT INTO {namespace_of(schema)}schema VALUES ($1)", number)
 
 
 async def register(
-    connection: Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
+    connection: Connection, schema: str, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
-    """Store new declarations and replace the CHECK generated from them; returns all contracts of the database."""
-    registry = reconcile(await _stored(connection), own, builtin)
+    """Store new declarations, their statuses and transitions; returns all contracts of the database."""
+    registry = reconcile(await _stored(connection, schema), own, builtin)
     if not registry.to_write:
         return registry.contracts
     try:
-        return await _LOCKED.run(lambda: _write_declarations(connection, own, builtin))
+        return await _LOCKED.run(lambda: _write_declarations(connection, schema, own, builtin))
     except asyncpg.LockNotAvailableError as error:
         raise StoreUnavailable(
             "new contracts cannot be declared, because another transaction holds a lock on table jobs; end that"
@@ -102,65 +132,58 @@ async def register(
 
 
 async def _write_declarations(
-    connection: Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
+    connection: Connection, schema: str, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
     async with read_committed(connection):
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
-        stored = await _stored(connection)
+        await _lock(connection, schema)
+        stored = await _stored(connection, schema)
+        texts = queries(False, schema)
         registry = reconcile(stored, own, builtin)
-        put = compiled(load_queries()["put_contract"])
+        put = compiled(texts["put_contract"])
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        rules = rules_sql(registry.contracts.values())
-        digest = blake2b(rules.encode(), digest_size=9).hexdigest()
-        if await connection.fetchval(_CONSTRAINT_DIGEST) != digest:
-            # While this waits for its table lock, all other statements queue behind it: time out soon and retry.
+        known = [(row[0], row[1], row[2]) for row in await connection.fetch(texts["states"])]
+        await connection.execute(states_sql(registry.contracts.values(), known, namespace_of(schema)))
+        changed = list(changed_contracts(stored, own))
+        if changed:
+            # A status has gone: no job may get it after this check. While this waits for its lock, all other statements
+            # queue behind it: time out soon and retry.
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            await connection.execute(f"{rules} COMMENT ON CONSTRAINT jobs_contract ON jobs IS '{digest}';")
-        # Now that the table is locked, if a status has gone: no job can get that status after this check.
-        for before, after in changed_contracts(stored, own):
-            query = compiled(load_queries()["unfinished_statuses"])
+            await connection.execute(f"LOCK TABLE {namespace_of(schema)}jobs IN SHARE ROW EXCLUSIVE MODE")
+        for before, after in changed:
+            query = compiled(texts["unfinished_statuses"])
             check_unfinished(before, after, {row[0] for row in await connection.fetch(query.text, after.name)})
     return registry.contracts
 
 
-async def _stored(connection: Connection) -> dict[str, tuple[str, bool]]:
-    return {row[0]: (row[1], row[2]) for row in await connection.fetch(load_queries()["contracts"])}
+async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, bool]]:
+    return {row[0]: (row[1], row[2]) for row in await connection.fetch(queries(False, schema)["contracts"])}
 
 
-def rules_sql(contracts: Iterable[Contract]) -> str:
-    """The CHECK on status, phase and next_retry_at, and the trigger that keeps final jobs final unless reopened.
+def states_sql(contracts: Iterable[Contract], known: Sequence[tuple[int, str, str]], namespace: str) -> str:
+    """The statements that add the statuses and transitions of these contracts, and allow the new states.
 
-    NOT VALID: existing rows passed the previous CHECK, so no scan is needed. The CHECK is one array and one short
-    condition, because every statement reads it from the catalog; the rare case (a final row changes) is a trigger.
+    known: as for `new_states`. NOT VALID: existing rows passed the previous check.
     """
-    contracts = list(contracts)
-    allowed = _array(
-        f"{c.name}/{status}/{phase}/{'at' if status in c.retry_at_statuses else '-'}"
-        for c in contracts
-        for status, phase in c.statuses.items()
+    contracts = tuple(contracts)
+    rows = new_states(contracts, known)
+    states = [
+        f"({number}, {', '.join(map(_literal, (contract, status, phase)))}, {retry_at}, {reopens})"
+        for number, contract, status, phase, retry_at, reopens in rows
+    ]
+    edge_rows = ", ".join("(" + ", ".join(map(_literal, edge)) + ")" for edge in edge_names(contracts))
+    ids = [number for number, *_ in (*known, *rows)]
+    allowed = ", ".join(map(str, sorted(ids)))
+    put_states = (
+        f"INSERT INTO {namespace}states (id, contract, status, phase, retry_at, reopens) VALUES {', '.join(states)};"
     )
-    reopened = _array(f"{c.name}/{s}" for c in contracts for s in c.statuses if c.edge(s, Move.REOPEN))
     return f"""
-    ALTER TABLE jobs DROP CONSTRAINT IF EXISTS jobs_contract;
-    ALTER TABLE jobs ADD CONSTRAINT jobs_contract CHECK (contract || '/' || status || '/' || phase ||
-      CASE WHEN next_retry_at IS NULL THEN '/-' ELSE '/at' END = ANY ({allowed})) NOT VALID;
-    CREATE OR REPLACE FUNCTION detent_end_is_final() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-      IF OLD.contract || '/' || OLD.status <> ALL ({reopened})
-          AND (OLD.version <> NEW.version OR OLD.status <> NEW.status OR OLD.phase <> NEW.phase) THEN
-        RAISE EXCEPTION 'jobs: an end is final'
-          USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
-      END IF;
-      RETURN NULL;
-    END $$;
-    DROP TRIGGER IF EXISTS jobs_ended ON jobs;
-    CREATE TRIGGER jobs_ended AFTER UPDATE OF status, phase, version ON jobs FOR EACH ROW
-      WHEN (OLD.phase = 'final') EXECUTE FUNCTION detent_end_is_final();"""
+    {put_states if states else ""}
+    INSERT INTO {namespace}edges (event, source, target) VALUES {edge_rows} ON CONFLICT DO NOTHING;
+    ALTER DOMAIN {namespace}state DROP CONSTRAINT IF EXISTS known;
+    ALTER DOMAIN {namespace}state ADD CONSTRAINT known CHECK (VALUE = ANY ('{{{allowed}}}'::int[])) NOT VALID;"""
 
 
-def _array(texts: Iterable[str]) -> str:
-    """An SQL literal of type text[]."""
-    quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
-    return "'{" + ", ".join(quoted).replace("'", "''") + "}'::text[]"
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

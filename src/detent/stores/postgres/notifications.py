@@ -14,11 +14,10 @@ from .connections import Connection, terminate
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
-CHANNEL = "detent"
 _TEST_INTERVAL_SECONDS = 15.0
 _TEST_TIMEOUT_SECONDS = 5.0
 _NOTIFY_INTERVAL_SECONDS = 0.005
-_NOTIFY = f"NOTIFY {CHANNEL}"
+_NOTIFY = "SELECT pg_notify($1, '')"
 _CONNECTION_ERRORS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
@@ -55,8 +54,9 @@ class SideConnection:
 class Notifier:
     """Sends NOTIFY to other processes. Requests that arrive while one is sent, or within 5 ms after it, become one."""
 
-    def __init__(self, side_connection: SideConnection) -> None:
+    def __init__(self, side_connection: SideConnection, channel: str) -> None:
         self._side_connection = side_connection
+        self._channel = channel
         self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,7 +69,7 @@ class Notifier:
         while self._requested.is_set():
             self._requested.clear()
             with suppress(*_CONNECTION_ERRORS):  # a lost notification costs one poll
-                await self._side_connection.run(lambda connection: connection.execute(_NOTIFY))
+                await self._side_connection.run(lambda connection: connection.execute(_NOTIFY, self._channel))
             await asyncio.sleep(_NOTIFY_INTERVAL_SECONDS)
 
     async def close(self) -> None:
@@ -85,8 +85,11 @@ class Listener:
     """LISTENs on a connection of its own. Every 15 s it sends itself a test; if that does not arrive within 5 s, the
     connection is replaced."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Connection]], channel: str, on_change: Callable[[], None]
+    ) -> None:
         self._connect = connect
+        self._channel = channel
         self._on_change = on_change
         self._test_received = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -104,7 +107,7 @@ class Listener:
             try:
                 new_connection = await self._connect()
                 self._connection = connection = new_connection
-                await new_connection.add_listener(CHANNEL, self._on_notification)
+                await new_connection.add_listener(self._channel, self._on_notification)
                 self.connections += 1
                 if self.connections > 1:
                     log.info("listening again on a new connection")
@@ -123,7 +126,7 @@ class Listener:
         while not closed.is_set():
             self._test_received.clear()
             async with asyncio.timeout(_TEST_TIMEOUT_SECONDS):
-                await connection.execute("SELECT pg_notify($1, 'test')", CHANNEL)
+                await connection.execute("SELECT pg_notify($1, 'test')", self._channel)
                 await self._test_received.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TEST_INTERVAL_SECONDS):

@@ -12,84 +12,86 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- name: count_events
 -- Counts a part of the log. Index: events_xid.
-SELECT k.lane, (k.lane >> 31) & 16777215, k.lane & 2147483647, k.source, k.event, k.target, k.slot, sum(k.number)::bigint FROM (
-  SELECT coalesce(e.lane, (SELECT j.lane FROM jobs j WHERE j.id = e.job_id), 0) AS lane, coalesce(e.source, '') AS source,
-    e.event, e.target, e.at / :slot AS slot, 1 AS number
-  FROM events e WHERE e.xid >= :position AND e.xid < :until) k
-GROUP BY k.lane, k.source, k.event, k.target, k.slot;
+SELECT k.lane, (k.lane >> {party_bits}) & {group_mask}, k.lane & {party_mask}, d.source, d.event, d.target, k.slot, k.number FROM (
+  SELECT lane, edge, at / :slot AS slot, count(*) AS number FROM detent.events
+  WHERE xid >= :position AND xid < :until GROUP BY lane, edge, at / :slot) k
+JOIN detent.edges d ON d.id = k.edge;
 
 -- name: count_hot_events
 -- The same for the eight most frequent kinds of events, without grouping; the caller compares with the total.
 SELECT count(*), min(at) / :slot, max(at) / :slot,
-  count(*) FILTER (WHERE lane = :lane_a::bigint AND event = :event_a::text AND coalesce(source, '') = :source_a::text),
-  count(*) FILTER (WHERE lane = :lane_b::bigint AND event = :event_b::text AND coalesce(source, '') = :source_b::text),
-  count(*) FILTER (WHERE lane = :lane_c::bigint AND event = :event_c::text AND coalesce(source, '') = :source_c::text),
-  count(*) FILTER (WHERE lane = :lane_d::bigint AND event = :event_d::text AND coalesce(source, '') = :source_d::text),
-  count(*) FILTER (WHERE lane = :lane_e::bigint AND event = :event_e::text AND coalesce(source, '') = :source_e::text),
-  count(*) FILTER (WHERE lane = :lane_f::bigint AND event = :event_f::text AND coalesce(source, '') = :source_f::text),
-  count(*) FILTER (WHERE lane = :lane_g::bigint AND event = :event_g::text AND coalesce(source, '') = :source_g::text),
-  count(*) FILTER (WHERE lane = :lane_h::bigint AND event = :event_h::text AND coalesce(source, '') = :source_h::text)
-FROM events WHERE xid >= :position AND xid < :until;
+  count(*) FILTER (WHERE lane = :lane_a::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_a::text AND source = :source_a::text))),
+  count(*) FILTER (WHERE lane = :lane_b::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_b::text AND source = :source_b::text))),
+  count(*) FILTER (WHERE lane = :lane_c::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_c::text AND source = :source_c::text))),
+  count(*) FILTER (WHERE lane = :lane_d::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_d::text AND source = :source_d::text))),
+  count(*) FILTER (WHERE lane = :lane_e::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_e::text AND source = :source_e::text))),
+  count(*) FILTER (WHERE lane = :lane_f::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_f::text AND source = :source_f::text))),
+  count(*) FILTER (WHERE lane = :lane_g::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_g::text AND source = :source_g::text))),
+  count(*) FILTER (WHERE lane = :lane_h::bigint AND edge = ANY (ARRAY(SELECT id FROM detent.edges WHERE event = :event_h::text AND source = :source_h::text)))
+FROM detent.events WHERE xid >= :position AND xid < :until;
 
 -- name: count_notes
-SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM notes WHERE xid >= :position AND xid < :until GROUP BY name, at / :slot;
+SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM detent.notes WHERE xid >= :position AND xid < :until GROUP BY name, at / :slot;
 
 -- name: count_going_events
 -- Events of these jobs that are not counted yet; they are about to be pruned.
-SELECT lane, (coalesce(lane, 0) >> 31) & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
-  at / :slot, count(*)
-FROM events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-  AND xid >= coalesce((SELECT position FROM tails WHERE log = 'events'), 0)
+SELECT lane, (lane >> {party_bits}) & {group_mask}, lane & {party_mask}, coalesce(source, ''), event, target, at / :slot, count(*)
+FROM detent.event_list WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+  AND xid >= coalesce((SELECT position FROM detent.tails WHERE log = 'events'), 0)
 GROUP BY lane, source, event, target, at / :slot;
 
 -- name: count_going_notes
 SELECT NULL, 0, 0, '', name, '', at / :slot, count(*)
-FROM notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-  AND xid >= coalesce((SELECT position FROM tails WHERE log = 'notes'), 0)
+FROM detent.notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+  AND xid >= coalesce((SELECT position FROM detent.tails WHERE log = 'notes'), 0)
 GROUP BY name, at / :slot;
 
 -- name: lock_tails
 -- Locks the positions, so that none moves until the commit.
-SELECT log FROM tails ORDER BY log FOR UPDATE;
+SELECT log FROM detent.tails ORDER BY log FOR UPDATE;
 
 -- name: clamp_tail_events
 -- No-op on Postgres: transaction ids are never reused.
-UPDATE tails SET version = version WHERE false;
+UPDATE detent.tails SET version = version WHERE false;
 
 -- name: clamp_tail_notes
-UPDATE tails SET version = version WHERE false;
+UPDATE detent.tails SET version = version WHERE false;
 
 -- name: add_tallies
-INSERT INTO tallies (log, lane_group, party, source, event, target, number)
+INSERT INTO detent.tallies AS tallies (log, lane_group, party, source, event, target, number)
 SELECT :log::text, (value ->> 0)::bigint, (value ->> 1)::bigint, value ->> 2, value ->> 3, value ->> 4,
   (value ->> 5)::bigint FROM json_array_elements(:rows::json)
 ON CONFLICT (log, lane_group, party, source, event, target) DO UPDATE SET number = tallies.number + excluded.number;
 
 -- name: add_tally_slots
-INSERT INTO tally_slots (slot, log, lane_group, party, source, event, target, number)
+INSERT INTO detent.tally_slots AS tally_slots (slot, log, lane_group, party, source, event, target, number)
 SELECT (value ->> 0)::bigint, :log::text, (value ->> 1)::bigint, (value ->> 2)::bigint, value ->> 3, value ->> 4,
   value ->> 5, (value ->> 6)::bigint FROM json_array_elements(:rows::json)
 ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE
 SET number = tally_slots.number + excluded.number;
 
 -- name: oldest_due
--- The oldest due time per lane group. Walks jobs_ready with one probe per lane, however many jobs wait.
+-- The oldest due time per lane group. Walks the queue with one probe per lane, however many jobs wait.
 WITH RECURSIVE walk (lane, hops) AS (
-  SELECT (SELECT lane FROM jobs WHERE ready ORDER BY lane LIMIT 1), 1
+  SELECT (SELECT lane FROM detent.queue ORDER BY lane LIMIT 1), 1
   UNION ALL
-  SELECT (SELECT j.lane FROM jobs j WHERE j.ready AND j.lane > walk.lane ORDER BY j.lane LIMIT 1), hops + 1
+  SELECT (SELECT q.lane FROM detent.queue q WHERE q.lane > walk.lane ORDER BY q.lane LIMIT 1), hops + 1
   FROM walk WHERE walk.lane IS NOT NULL AND hops < 100000
 ), due (lane, due_at) AS (
-  SELECT lane, (SELECT due_at FROM jobs j WHERE j.ready AND j.lane = walk.lane ORDER BY j.due_at LIMIT 1)
+  SELECT lane, (SELECT due_at FROM detent.queue q WHERE q.lane = walk.lane ORDER BY q.due_at LIMIT 1)
   FROM walk WHERE lane IS NOT NULL
   UNION ALL
-  SELECT lane, due_at FROM (SELECT lane, due_at FROM jobs WHERE NOT ready AND due_at IS NOT NULL
-    AND phase IN ('claimable', 'blocked') AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT 1000) later
+  SELECT j.lane, t.due_at FROM (SELECT id, due_at FROM detent.timers
+    WHERE NOT wakes AND due_at <= :now ORDER BY due_at LIMIT 1000) t
+  CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
 )
-SELECT (lane >> 31) & 16777215, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
+SELECT (lane >> {party_bits}) & {group_mask}, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
 
 -- name: suspects
--- Jobs whose last executions were lost, held or claimable. Indexes: jobs_leased, jobs_ready.
-SELECT queue, job_type, losses, id::text FROM jobs WHERE phase = 'leased' AND losses >= 2
-UNION ALL
-SELECT queue, job_type, losses, id::text FROM jobs WHERE ready AND lane >= :first::bigint LIMIT 1000;
+-- Jobs whose last executions were lost, held or queued.
+SELECT g.queue, g.job_type, j.losses, j.id::text FROM (
+  SELECT id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u UNION SELECT id FROM detent.queue WHERE lane >= :first::bigint) u
+CROSS JOIN LATERAL (SELECT id, lane, losses, state FROM detent.jobs WHERE id = u.id OFFSET 0) j
+JOIN detent.lane_groups g ON g.id = (j.lane >> {party_bits}) & {group_mask}
+WHERE j.losses >= 2 AND j.state & 3 IN (0, 1) LIMIT 1000;
+

@@ -3,99 +3,115 @@
 -- name: lock
 -- Rows by id, locked in the order of the ids, so that two transactions cannot deadlock.
 SELECT j.* FROM json_array_elements_text(:ids::json) i
-CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE) j;
+CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE) j;
 
 -- name: lock_skip_locked
 -- The same without rows that other transactions have locked.
 SELECT j.* FROM json_array_elements_text(:ids::json) i
-CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
+CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
 
 -- name: dead_letter
 -- Locked before it is read: of two concurrent requeues only one may see it open.
-SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;
+SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
 
 -- name: extend
 -- Hot path. Skips locked rows: they cannot be expired either while they are locked.
 WITH held AS MATERIALIZED (
   SELECT j.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
-    SELECT ctid AS at, token, phase FROM jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
-  WHERE j.token = h.value AND j.phase = 'leased'
+    SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  WHERE j.token = h.value AND j.state & 3 = 1
 )
-UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at;
+UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at;
 
 -- name: check_leases
 -- Hot path. Of {id: token}: the ids whose token holds no leased row, and the cancel requests of the others.
 SELECT h.key, j.lost, j.cancel_requested FROM json_each_text(:held::json) h
 CROSS JOIN LATERAL (
   SELECT count(*) = 0 AS lost, max(cancel_requested) AS cancel_requested FROM (
-    SELECT token, phase, cancel_requested FROM jobs WHERE id = h.key::uuid OFFSET 0) k
-  WHERE k.token = h.value AND k.phase = 'leased') j
+    SELECT token, state, cancel_requested::text AS cancel_requested FROM detent.jobs WHERE id = h.key::uuid OFFSET 0) k
+  WHERE k.token = h.value AND k.state & 3 = 1) j
 WHERE j.lost OR j.cancel_requested IS NOT NULL;
 
 -- name: promote
--- Future jobs that have become due. Index: jobs_later.
+-- Future jobs that have become due move to the queue. A job that another transaction has locked stays in timers.
 WITH due AS MATERIALIZED (
-  SELECT ctid AS at FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= (SELECT {clock}) ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
+  SELECT t.at, j.lane, j.due_at, j.id FROM (
+    SELECT ctid AS at, id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock}) ORDER BY due_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED) t
+  CROSS JOIN LATERAL (SELECT lane, due_at, id FROM detent.jobs WHERE id = t.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+), untimed AS (
+  DELETE FROM detent.timers x USING due d WHERE x.ctid = d.at
 )
-UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at;
+INSERT INTO detent.queue (lane, due_at, id) SELECT lane, due_at, id FROM due ON CONFLICT DO NOTHING;
 
 -- name: expired
--- Hot path. Index: jobs_leased. FOR UPDATE checks the condition again on the locked row. Compared with the start of the
--- transaction: if this statement had to wait for a lock on the table, so had the heartbeats.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Hot path. Every leased job is in a claim whose check_at is not after the end of its lease. Compared with the start of
+-- the transaction: if this statement had to wait for a lock on the table, so had the heartbeats.
+WITH over AS MATERIALIZED (
+  SELECT j.id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)
+    WHERE c.check_at <= (SELECT {began})) u
+  CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) AND j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))))
+  ORDER BY j.lease_until LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) ORDER BY j.lease_until;
 
 -- name: due_blocked
--- Hot path. Index: jobs_later.
-SELECT {columns} FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= (SELECT {clock})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Hot path. Blocked jobs whose time has come.
+WITH over AS MATERIALIZED (
+  SELECT t.id FROM detent.timers t CROSS JOIN LATERAL (SELECT state FROM detent.jobs WHERE id = t.id OFFSET 0) j
+  WHERE t.wakes AND t.due_at <= (SELECT {clock}) AND j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))) ORDER BY t.due_at LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 2 AND j.due_at <= (SELECT {clock}) ORDER BY j.due_at;
 
 -- name: any_leased_or_due
-SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased'
-    AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
-  OR EXISTS (SELECT 1 FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= (SELECT {clock} + :horizon) AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
-  OR EXISTS (SELECT 1 FROM family_news);
+SELECT EXISTS (SELECT 1 FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+    CROSS JOIN LATERAL (SELECT state, lane FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1
+    AND (j.lane >> {party_bits}) & {group_mask} IN (SELECT id FROM detent.lane_groups
+      WHERE job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json)))))
+  OR EXISTS (SELECT 1 FROM detent.timers t CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
+    WHERE t.due_at <= (SELECT {clock} + :horizon) AND (j.lane >> {party_bits}) & {group_mask} IN (
+      SELECT id FROM detent.lane_groups WHERE job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json)))))
+  OR EXISTS (SELECT 1 FROM detent.child_events);
 
 -- name: backlog
--- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
+-- Due, future and leased jobs per lane group; no finished job is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
-  SELECT lane, 1, 0, 0, due_at FROM jobs WHERE ready
+  SELECT lane, 1, 0, 0, due_at FROM detent.queue
   UNION ALL
-  SELECT lane, (due_at <= :now)::int, (due_at > :now)::int, 0, CASE WHEN due_at <= :now THEN due_at END FROM jobs
-  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
+  SELECT j.lane, (NOT t.wakes AND t.due_at <= :now)::int, (t.wakes OR t.due_at > :now)::int, 0,
+    CASE WHEN NOT t.wakes AND t.due_at <= :now THEN t.due_at END FROM detent.timers t
+  CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
   UNION ALL
-  SELECT lane, 0, 1, 0, NULL FROM jobs
-  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'blocked'
-  UNION ALL
-  SELECT lane, 0, 0, 1, NULL FROM jobs WHERE phase = 'leased'
+  SELECT j.lane, 0, 0, 1, NULL FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+  CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1
 ), kinds (id, due, later, held, oldest) AS (
   SELECT (lane >> :shift::int) & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
 SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
-FROM lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
+FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
 -- name: jobs_ahead
--- Index: jobs_ready.
-SELECT count(*) FROM (
-  SELECT 1 FROM jobs me JOIN jobs j ON j.lane = me.lane
-  WHERE me.id = :id AND j.ready AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most) a;
+SELECT count(*) FROM detent.jobs me CROSS JOIN LATERAL (
+  SELECT 1 FROM detent.queue q WHERE q.lane = me.lane AND (q.due_at, q.id) < (me.due_at, me.id) LIMIT :at_most) a
+WHERE me.id = :id;
 
 -- name: adopt
 -- Leased rows with one of these tokens; their leases are extended. A row that another worker has claimed since has
--- another token. Index: jobs_leased. Runs only after the result of a claim was lost.
+-- another token. Runs only after the result of a claim was lost.
 WITH held AS MATERIALIZED (
-  SELECT ctid AS at FROM jobs WHERE phase = 'leased'
-    AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) FOR UPDATE SKIP LOCKED
+  SELECT j.at FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+  CROSS JOIN LATERAL (SELECT ctid AS at, token, state FROM detent.jobs WHERE id = u.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  WHERE j.state & 3 = 1 AND j.token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json)))
 ), kept AS (
-  UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
+  UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
 )
-SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id, losses >= 2
+SELECT id::text, lane, payload::text, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
+  cancel_requested::text, due_at, 0, traceparent, parent_id, token, losses, NULL
 FROM kept ORDER BY lane, due_at, id;
 
 -- name: clock
@@ -103,26 +119,25 @@ SELECT {clock};
 
 -- name: next_due
 -- The first time at which a job of this phase becomes due.
-SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = :phase;
+SELECT min(due_at) FROM detent.timers WHERE wakes = (:phase::text = 'blocked');
 
 -- name: schedules_matching
-SELECT {schedule_columns} FROM schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
+SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
 
 -- name: next_fire
 -- Hot path, read by every sweep. Index: schedules_next.
-SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
+SELECT coalesce(retry_at, next_fire_at) FROM detent.schedules WHERE next_fire_at IS NOT NULL
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
 -- name: due_schedules
 -- Skips schedules that another process fires, so that several processes fire different ones. Index: schedules_next.
-SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
+SELECT {schedule_columns} FROM detent.schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: advance_schedules
 -- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
-UPDATE schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
+UPDATE detent.schedules AS schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
   last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
   overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
   last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
@@ -132,22 +147,22 @@ WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r
 
 -- name: postpone_fires
 -- The fires stay due, and are not tried again before retry_at.
-UPDATE schedules SET retry_at = :retry_at, last_error = r.error
+UPDATE detent.schedules AS schedules SET retry_at = :retry_at, last_error = r.error
 FROM json_to_recordset(:rows::json) r (id text, due bigint, version integer, error text)
 WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
 
 -- name: add_fires
 -- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
 -- job has been pruned.
-INSERT INTO fires (schedule_id, fire_at, job_id, made_at)
+INSERT INTO detent.fires (schedule_id, fire_at, job_id, made_at)
 SELECT value ->> 0, (value ->> 1)::bigint, (value ->> 2)::uuid, (value ->> 3)::bigint
 FROM json_array_elements(:rows::json) ON CONFLICT DO NOTHING;
 
 -- name: unfinished_fires
 -- Locks nothing, so that jobs can end meanwhile.
 SELECT s.value, j.id::text FROM json_array_elements_text(:ids::json) s
-CROSS JOIN LATERAL (SELECT job_id FROM fires WHERE schedule_id = s.value ORDER BY fire_at DESC LIMIT :limit) f
-JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
+CROSS JOIN LATERAL (SELECT job_id FROM detent.fires WHERE schedule_id = s.value ORDER BY fire_at DESC LIMIT :limit) f
+JOIN detent.job_list j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
 -- name: uptime
 SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8;
@@ -155,18 +170,26 @@ SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
-JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
+JOIN detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: ready_suspect
--- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
-SELECT 1 FROM jobs WHERE ready AND lane >= :first::bigint ORDER BY lane LIMIT 1;
+-- A queued job in the lanes of suspects, if there is one.
+SELECT 1 FROM detent.queue WHERE lane >= :first::bigint ORDER BY lane LIMIT 1;
 
 -- name: reclaimable
--- Expired leases that a worker may reclaim. Index: jobs_leased. {began}: see expired.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
-  AND (lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
-  AND lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
-ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Expired leases that a worker may reclaim. {began}: see expired.
+WITH over AS MATERIALIZED (
+  SELECT j.id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)
+    WHERE c.check_at <= (SELECT {began})) u
+  CROSS JOIN LATERAL (SELECT id, state, lease_until, lane FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began})
+    AND (j.lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
+    AND j.lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
+  ORDER BY j.lease_until LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) ORDER BY j.lease_until;
 
 -- name: prune_candidates
 -- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
@@ -177,57 +200,60 @@ SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
       AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
       AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
       ORDER BY r.n LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.phase <> 'final' AND p.id =
+    AND NOT EXISTS (SELECT 1 FROM detent.job_list p WHERE p.phase <> 'final' AND p.id =
       CASE WHEN j.parent_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN j.parent_id::uuid END)
-    AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
+    AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
   CASE WHEN j.task_attempt IS NOT NULL THEN (
-    SELECT min(r.task_attempt) FROM jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+    SELECT min(r.task_attempt) FROM detent.job_list r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
 
 -- name: prune_events
-DELETE FROM events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_notes
-DELETE FROM notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_steps
-DELETE FROM steps WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.steps WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_signals
-DELETE FROM signals WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.signals WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_dead_letters
-DELETE FROM dead_letters WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.dead_letters WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_fires
 -- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
-DELETE FROM fires WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-  AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = fires.schedule_id);
+DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+  AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
 
 -- name: prune_jobs
-DELETE FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+WITH gone AS (
+  DELETE FROM detent.awaiting_approval WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+)
+DELETE FROM detent.jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_keys
 -- [space, key, job_id] triples. Index: primary key.
-DELETE FROM keys WHERE (space, key, job_id) IN (
+DELETE FROM detent.keys WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
 
 -- name: keep_keys
 -- The same keys, kept until :until.
-UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
+UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
 
 -- name: lock_dead_letter
 -- Locked: of two concurrent requeues or discards, the second sees the result of the first.
-SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;
+SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
 
 -- name: record_step
 -- Records a step if the token holds the job. The lock keeps the lease from being expired before the commit.
 WITH held AS MATERIALIZED (
-  SELECT id, execution_no, updated_at FROM jobs
-  WHERE id = :job_id::uuid AND token = :token::text AND phase = 'leased' FOR SHARE
+  SELECT id, execution_no, updated_at FROM detent.jobs
+  WHERE id = :job_id::uuid AND token = :token::text AND state & 3 = 1 FOR SHARE
 )
-INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, :name::text, :digest::text, :result::text, :finished::boolean, execution_no, greatest({clock}, updated_at)
 FROM held
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
@@ -239,11 +265,11 @@ WITH held AS MATERIALIZED (
   SELECT j.id, j.execution_no, j.updated_at, s.name, s.digest, s.result, s.finished
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :names::text[], :digests::text[], :results::text[],
     CAST(:finished::text[] AS boolean[])) s (id, token, name, digest, result, finished)
-  CROSS JOIN LATERAL (SELECT id, token, phase, execution_no, updated_at FROM jobs
+  CROSS JOIN LATERAL (SELECT id, token, state, execution_no, updated_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR SHARE SKIP LOCKED) j
-  WHERE j.token = s.token AND j.phase = 'leased'
+  WHERE j.token = s.token AND j.state & 3 = 1
 )
-INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updated_at) FROM held
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no
@@ -252,7 +278,7 @@ RETURNING job_id::text, name;
 -- name: tail
 -- Events in the order of their transactions, from a position on. All transactions below :below have ended. The window
 -- keeps the sort small for a reader that is far behind. Index: events_xid.
-SELECT e.xid, {tail_columns} FROM events e JOIN jobs j ON j.id = e.job_id
+SELECT e.xid, {tail_columns} FROM detent.event_list e JOIN detent.job_list j ON j.id = e.job_id
 WHERE e.xid >= :commit AND e.xid < :below AND (e.xid, e.job_id, e.seq) > (:commit, :job_id, :seq)
 ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
 
@@ -262,7 +288,7 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- name: put_outbox_items
 -- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
-INSERT INTO outbox (job_id, kind, version, due_at)
+INSERT INTO detent.outbox (job_id, kind, version, due_at)
 SELECT (value ->> 0)::uuid, value ->> 1, (value ->> 2)::integer, (value ->> 3)::bigint
 FROM json_array_elements(:outbox_items::json)
 ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
@@ -270,62 +296,236 @@ ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = ex
 -- name: take_outbox_items
 -- Hot path. Due items, hidden from other orchestrators for :hold. Index: outbox_due.
 WITH due AS MATERIALIZED (
-  SELECT ctid AS at FROM outbox WHERE due_at <= (SELECT {clock}) ORDER BY due_at, job_id LIMIT :limit
+  SELECT ctid AS at FROM detent.outbox WHERE due_at <= (SELECT {clock}) ORDER BY due_at, job_id LIMIT :limit
   FOR UPDATE SKIP LOCKED
 )
-UPDATE outbox o SET due_at = {clock} + :hold FROM due d WHERE o.ctid = d.at
+UPDATE detent.outbox o SET due_at = {clock} + :hold FROM due d WHERE o.ctid = d.at
 RETURNING o.job_id, o.kind, o.version, o.due_at;
 
 -- name: drop_outbox_items
 -- Hot path. [job_id, kind, version, due_at] each, as they were taken; one that was put again meanwhile stays. All stay if
 -- they were published to another server process than the one the stream is on.
-DELETE FROM outbox o USING json_array_elements(:outbox_items::json) p
+DELETE FROM detent.outbox o USING json_array_elements(:outbox_items::json) p
 WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version = (p.value ->> 2)::integer
   AND o.due_at = (p.value ->> 3)::bigint
-  AND EXISTS (SELECT FROM wires w WHERE w.name = :stream AND w.epoch LIKE '%/' || :run_id);
+  AND EXISTS (SELECT FROM detent.stream_epochs w WHERE w.name = :stream AND w.epoch LIKE '%/' || :run_id);
 
 -- name: claimable
--- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
-SELECT id, version, failures FROM jobs WHERE ready
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-UNION ALL
-SELECT id, version, failures FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'claimable' AND due_at <= (SELECT {clock})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
+-- All jobs of these contracts that wait for a worker now.
+SELECT j.id, j.version, j.failures FROM (
+  SELECT id FROM detent.queue UNION ALL SELECT id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock})) q
+CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE id = q.id OFFSET 0) j WHERE j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))));
 
 -- name: open_dead_letters
-SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
+SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.job_list j ON j.id = l.job_id
 WHERE l.status = 'open' AND l.contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
 
 -- name: dead_letters_of
-SELECT {dead_columns} FROM dead_letters
+SELECT {dead_columns} FROM detent.dead_letters
 WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY job_id, retries;
 
 -- name: expire_leases
--- Ends the leases {id: token} whose worker was found dead on the stream.
-UPDATE jobs j SET lease_until = least(j.lease_until, {clock}) FROM json_each_text(:held::json) h
-WHERE j.id = h.key::uuid AND j.token = h.value AND j.phase = 'leased';
+-- Ends the leases {id: token} whose worker was found dead on the stream. A claim of its own makes the sweep look at them.
+WITH ended AS (
+  UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM (
+    SELECT k.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
+      SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE) k
+    WHERE k.token = h.value AND k.state & 3 = 1) h
+  WHERE j.ctid = h.at RETURNING j.id, j.lease_until
+)
+INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM ended HAVING count(*) > 0;
 
 -- name: prune_outbox
-DELETE FROM outbox WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+DELETE FROM detent.outbox WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: note_heartbeats
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
-INSERT INTO notes (job_id, seq, name, at, actor, execution_no)
-SELECT j.id, j.version, n.value, greatest({clock}, j.updated_at), j.worker, j.execution_no
+INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no)
+SELECT j.id, j.version, n.value, greatest({clock}, j.updated_at), a.name, j.execution_no
 FROM json_each_text(:held::json) h
-CROSS JOIN LATERAL (SELECT id, version, updated_at, worker, execution_no, token, phase, contract FROM jobs
+CROSS JOIN LATERAL (SELECT id, version, updated_at, worker, execution_no, token, state FROM detent.jobs
   WHERE id = h.key::uuid OFFSET 0) j
-JOIN json_each_text(:names::json) n ON n.key = j.contract
-WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= {clock} - :older_than::bigint;
+JOIN detent.states s ON s.id = j.state AND s.phase = 'leased'
+JOIN json_each_text(:names::json) n ON n.key = s.contract
+LEFT JOIN detent.actors a ON a.id = j.worker
+WHERE j.token = h.value AND j.updated_at <= {clock} - :older_than::bigint;
 
 -- name: take_all_keys
 -- [space, key, job_id] each.
-INSERT INTO keys (space, key, job_id, created_at)
+INSERT INTO detent.keys (space, key, job_id, created_at)
 SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_array_elements(:owned::json) ON CONFLICT DO NOTHING;
 
 -- name: verify_takeovers
 -- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM events e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
+SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+
+-- name: sweep_claims
+-- Before expired and reclaimable: claims whose time has come are replaced by what is left of them.
+WITH due AS MATERIALIZED (
+  SELECT ctid AS at, check_at, n, ids FROM detent.claims WHERE check_at <= (SELECT {began}) ORDER BY check_at LIMIT 1000
+  FOR UPDATE SKIP LOCKED
+), alive AS MATERIALIZED (
+  SELECT d.n, min(j.lease_until) AS check_at, array_agg(j.id) AS ids FROM due d CROSS JOIN LATERAL unnest(d.ids) u (id)
+  CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 GROUP BY d.n
+), gone AS (
+  DELETE FROM detent.claims c USING due d WHERE c.ctid = d.at
+    AND NOT EXISTS (SELECT 1 FROM alive a WHERE a.n = d.n AND a.check_at = d.check_at)
+)
+INSERT INTO detent.claims (check_at, ids) SELECT a.check_at, a.ids FROM alive a JOIN due d USING (n) WHERE a.check_at <> d.check_at;
+
+-- name: update_job
+-- Compare-and-set on version; the caller checks that one row changed. The job also moves between queue and timers:
+-- :was_due_at is set if it was in one of them, :in_queue and :in_timers say where it is now.
+WITH changed AS (
+  UPDATE detent.jobs SET {raw_assignments} WHERE id = :id::uuid AND version = :before_version::int RETURNING id
+), unqueued AS (
+  DELETE FROM detent.queue WHERE NOT :stays::boolean AND lane = :before_lane::bigint AND due_at = :was_due_at::bigint
+    AND id = :id::uuid
+), untimed AS (
+  DELETE FROM detent.timers WHERE NOT :in_timers::boolean AND NOT :stays::boolean AND wakes = :woke::boolean
+    AND due_at = :was_due_at::bigint AND id = :id::uuid
+), moved AS (
+  UPDATE detent.timers SET wakes = :wakes::boolean, due_at = :due_at::bigint
+  WHERE :in_timers::boolean AND NOT :stays::boolean AND wakes = :woke::boolean AND due_at = :was_due_at::bigint
+    AND id = :id::uuid RETURNING 1
+), queued AS (
+  INSERT INTO detent.queue (lane, due_at, id) SELECT :lane::bigint, :due_at::bigint, id FROM changed
+  WHERE :in_queue::boolean AND NOT :stays::boolean
+), timed AS (
+  INSERT INTO detent.timers (wakes, due_at, id) SELECT :wakes::boolean, :due_at::bigint, id FROM changed
+  WHERE :in_timers::boolean AND NOT :stays::boolean AND NOT EXISTS (SELECT 1 FROM moved)
+)
+SELECT id FROM changed;
+
+-- name: insert_event
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, data, lane, xid)
+SELECT id, :seq::int, :edge::int, :at::bigint, :actor::int, :execution_no::int, :retries::int, :data::text, lane,
+  pg_current_xact_id()::text::bigint FROM detent.jobs WHERE id = :job_id::uuid;
+
+-- name: actor
+SELECT name FROM detent.actors WHERE id = :id;
+
+-- name: state
+SELECT contract, status FROM detent.states WHERE id = :id;
+
+-- name: lane_group
+SELECT contract, queue, job_type FROM detent.lane_groups WHERE id = :id;
+
+-- name: states
+SELECT id, contract, status FROM detent.states ORDER BY id;
+
+-- name: put_awaiting_approval
+INSERT INTO detent.awaiting_approval (id) VALUES (:id) ON CONFLICT DO NOTHING;
+
+-- name: drop_awaiting_approval
+DELETE FROM detent.awaiting_approval WHERE id = :id;
+
+-- name: put_deadline
+INSERT INTO detent.deadlines (deadline_at, id) VALUES (:deadline_at, :id) ON CONFLICT DO NOTHING;
+
+-- name: unfinished_statuses
+-- Reads all jobs; only run when a status or an edge of a declared contract has gone.
+SELECT DISTINCT s.status FROM detent.jobs j JOIN detent.states s ON s.id = j.state
+WHERE s.contract = :contract AND j.state & 3 <> 3;
+
+-- name: counts
+SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs GROUP BY state) c
+JOIN detent.states s ON s.id = c.state;
+
+-- name: counts_of_tenant
+SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs
+  WHERE lane & {party_mask} IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant) GROUP BY state) c
+JOIN detent.states s ON s.id = c.state;
+
+-- name: held_jobs
+-- The jobs that every worker holds.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
+
+-- name: long_held
+-- Extending a lease does not change updated_at, so it is the start of the execution.
+SELECT queue, job_type, count(*), min(updated_at) FROM detent.lease_list GROUP BY queue, job_type;
+
+-- name: move_to_lane
+UPDATE detent.jobs SET lane = :lane WHERE id = :id;
+
+-- name: awaiting_approval
+-- Jobs that wait for an approval, oldest first.
+SELECT {columns} FROM detent.awaiting_approval JOIN detent.job_list USING (id) WHERE {where} ORDER BY id LIMIT :limit;
+
+-- name: verify_asking
+-- Jobs that wait for an approval without an open one.
+SELECT j.id, j.wait_name FROM detent.awaiting_approval w JOIN detent.jobs j ON j.id = w.id
+LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
+WHERE j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
+
+-- name: verify_jobs
+-- The columns that are compared with the log, in chunks by id.
+SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
+  created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
+  due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
+  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
+FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
+
+-- name: put_claim
+-- A lease that was taken over or changed outside the claim statements.
+INSERT INTO detent.claims (check_at, ids) VALUES (:check_at, ARRAY[:id::uuid]);
+
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;
+
+-- name: verify_misplaced
+-- Of these claimable and blocked jobs, those that are missing in the table where they would be found. Scalar subqueries,
+-- so that each is an index probe; NOT EXISTS may become a scan of the table.
+WITH unfinished AS MATERIALIZED (
+  SELECT j.* FROM json_array_elements_text(:ids::json) i CROSS JOIN LATERAL (
+    SELECT id, state & 3 AS phase, lane, due_at, wait_kind FROM detent.jobs WHERE id = i.value::uuid OFFSET 0) j
+)
+SELECT u.id, 'queue' FROM unfinished u WHERE u.phase = 0
+  AND (SELECT true FROM detent.queue q WHERE q.lane = u.lane AND q.due_at = u.due_at AND q.id = u.id) IS NULL
+  AND (SELECT true FROM detent.timers t WHERE NOT t.wakes AND t.due_at = u.due_at AND t.id = u.id) IS NULL
+UNION ALL
+SELECT u.id, 'timers' FROM unfinished u WHERE u.phase = 2 AND u.due_at IS NOT NULL
+  AND (SELECT true FROM detent.timers t WHERE t.wakes AND t.due_at = u.due_at AND t.id = u.id) IS NULL
+UNION ALL
+SELECT u.id, 'awaiting_approval' FROM unfinished u
+WHERE u.phase = 2 AND (u.wait_kind = 'approval' OR u.wait_kind IS NULL AND u.due_at IS NULL)
+  AND (SELECT true FROM detent.awaiting_approval a WHERE a.id = u.id) IS NULL;
+
+-- name: verify_unclaimed
+-- Of these leased jobs, those that no sweep would find when their lease ends.
+WITH leased AS MATERIALIZED (
+  SELECT j.* FROM json_array_elements_text(:ids::json) i CROSS JOIN LATERAL (
+    SELECT id, lease_until FROM detent.jobs WHERE id = i.value::uuid OFFSET 0) j
+), held AS MATERIALIZED (
+  SELECT c.id, min(c.check_at) AS check_at FROM (SELECT check_at, unnest(ids) AS id FROM detent.claims) c
+  WHERE (c.id IN (SELECT id FROM leased)) IS TRUE GROUP BY c.id
+)
+SELECT l.id, 'claims' FROM leased l LEFT JOIN held h ON h.id = l.id
+WHERE h.check_at IS NULL OR h.check_at > l.lease_until;
+
+-- name: verify_strays
+-- Rows of queue, timers and awaiting_approval whose job does not exist, is in another phase, or differs otherwise.
+SELECT x.id, x.place, s.phase, x.wrong FROM (
+  SELECT q.id, 'queue' AS place, j.state, CASE WHEN j.state & 3 = 0 THEN
+    CASE WHEN j.lane <> q.lane THEN 'the job has another lane' ELSE 'the job has another due time' END END AS wrong
+  FROM detent.queue q
+  LEFT JOIN LATERAL (SELECT state, lane, due_at FROM detent.jobs WHERE id = q.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = 0 AND j.lane = q.lane AND j.due_at = q.due_at) IS NOT TRUE
+  UNION ALL
+  SELECT t.id, 'timers', j.state, CASE WHEN j.state & 3 = CASE WHEN t.wakes THEN 2 ELSE 0 END THEN
+    CASE WHEN j.queued THEN 'the job is in the queue, too' ELSE 'the job has another due time' END END
+  FROM detent.timers t
+  LEFT JOIN LATERAL (SELECT state, due_at, (SELECT true FROM detent.queue q
+      WHERE q.lane = jobs.lane AND q.due_at = jobs.due_at AND q.id = jobs.id) IS TRUE AS queued
+    FROM detent.jobs WHERE id = t.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = CASE WHEN t.wakes THEN 2 ELSE 0 END AND j.due_at = t.due_at AND NOT j.queued) IS NOT TRUE
+  UNION ALL
+  SELECT a.id, 'awaiting_approval', j.state, CASE WHEN j.state & 3 = 2 THEN 'the job waits for something else' END
+  FROM detent.awaiting_approval a
+  LEFT JOIN LATERAL (SELECT state, due_at, wait_kind FROM detent.jobs WHERE id = a.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = 2 AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)) IS NOT TRUE
+) x LEFT JOIN detent.states s ON s.id = x.state ORDER BY x.id, x.place LIMIT :limit;

@@ -2,14 +2,16 @@
 
 -- name: time_events
 -- Indexes: events_xid; primary key of events for the previous event.
-SELECT (coalesce(e.lane, (SELECT j.lane FROM jobs j WHERE j.id = e.job_id), 0) >> 31) & 16777215,
-  coalesce(e.source, ''), e.event, e.target, coalesce(p.event, ''), e.at / :slot, count(*),
-  coalesce(sum(e.at - p.at), 0)::bigint
-FROM events e LEFT JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
-WHERE e.xid >= :position AND e.xid < :until GROUP BY 1, 2, 3, 4, 5, 6;
+SELECT (e.lane >> {party_bits}) & {group_mask}, d.source, d.event, d.target, coalesce(b.event, ''), e.slot, e.number, e.spent
+FROM (
+  SELECT e.lane, e.edge, p.edge AS before_edge, e.at / :slot AS slot, count(*) AS number,
+    coalesce(sum(e.at - p.at), 0)::bigint AS spent
+  FROM detent.events e LEFT JOIN detent.events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
+  WHERE e.xid >= :position AND e.xid < :until GROUP BY 1, 2, 3, 4) e
+JOIN detent.edges d ON d.id = e.edge LEFT JOIN detent.edges b ON b.id = e.before_edge;
 
 -- name: add_series
-INSERT INTO series (slot, submitted, succeeded, failed, retried, waits, waited, runs, ran)
+INSERT INTO detent.series AS series (slot, submitted, succeeded, failed, retried, waits, waited, runs, ran)
 SELECT (value ->> 0)::bigint, (value ->> 1)::bigint, (value ->> 2)::bigint, (value ->> 3)::bigint, (value ->> 4)::bigint,
   (value ->> 5)::bigint, (value ->> 6)::bigint, (value ->> 7)::bigint, (value ->> 8)::bigint
 FROM json_array_elements(:rows::json)

@@ -1,9 +1,10 @@
-"""The Postgres store: a pool for transactions, two connections for claim statements, one that listens."""
+"""The Postgres store: a pool for transactions, a connection that listens; claiming.py has those for claims."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
@@ -12,17 +13,17 @@ from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.core.uniform_batch import UniformBatch
-from detent.ports.claims import Claimed, ClaimLimits, ClaimRequest, StoreBatchResult, Success
+from detent.ports.claims import ClaimLimits, ClaimRequest
 from detent.ports.clock import Clock
-from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx, TxQueries
 from detent.system.clock import SystemClock
 from detent.system.retry import CONFLICT
 
 from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
-from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
-from .claim_by_id import ClaimByIdResult, claim_by_id_values
+from .claims.claim import Edges
+from .claims.claiming import MAX_BATCHES_IN_FLIGHT, ClaimingStore
+from .claims.limited_claim import PostgresTx
 from .connections import (
     CONNECT_SECONDS,
     LONG_SECONDS,
@@ -37,10 +38,8 @@ from .connections import (
     terminate,
     terminate_idle,
 )
-from .dialect import DATABASE_CLOCK, Query, compiled, queries
+from .dialect import DATABASE_CLOCK, DEFAULT_SCHEMA, compiled, namespace_of, queries
 from .errors import translate
-from .limited_claim import PostgresTx, claim_within_limits
-from .lost_claims import LostClaims, remaining_request
 from .migrate import ensure_schema, register
 from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
 from .user_transaction import UserTransaction, UserTransactions
@@ -48,21 +47,17 @@ from .user_transaction import UserTransaction, UserTransactions
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
 Act = Callable[[StoreTx], Awaitable[T]]
-_SLOW_CLAIM_SECONDS = 0.02
-_FLOOR_SECONDS = 1.0
 _ACQUIRE_SECONDS = 10.0
 """How long a call waits for a free connection of the pool."""
 _LOCK_SHARE, _BEGIN_SHARE = 0.75, 0.25
 """Parts of the time limit of a statement: for waiting for a lock, and for a BEGIN."""
 _SUSPICIOUS_SECONDS = 0.3
 """A call that was cancelled after so long may have waited for a connection that no longer answers."""
-MAX_BATCHES_IN_FLIGHT = 2
-"""The server executes one batch while the other waits for the disk or the network; a third gains nothing."""
 POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """Planner options: a plan cached while the tables were empty must not scan them when they are full."""
 
 
-class PostgresStore:
+class PostgresStore(ClaimingStore):
     """Jobs in one Postgres database, used from one event loop."""
 
     def __init__(
@@ -73,40 +68,41 @@ class PostgresStore:
         may_migrate: bool = False,
         pool_size: int = 8,
         bouncer: bool = False,
+        schema: str = DEFAULT_SCHEMA,
         command_seconds: float = STATEMENT_SECONDS,
     ) -> None:
+        super().__init__(clock or SystemClock(), queries(clock is not None, schema), self._intern_apart)
         self.url = url
+        self.schema = schema
+        """The schema of Detent's tables; also the channel of NOTIFY."""
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = True
         self.max_batches_in_flight = MAX_BATCHES_IN_FLIGHT
         self.bouncer = bouncer
         """True: behind PgBouncer in transaction mode; no session state, no LISTEN, no prepared statements."""
         self._own_clock = clock
-        self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._pool_size = pool_size
         self._command_seconds = command_seconds
-        self._texts = queries(clock is not None)
+        self._namespace = namespace_of(schema)
         self._pool: asyncpg.Pool[Any] | None = None
-        self._claim_connections: list[Connection] = []
-        self._claim_slots = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
-        self._lane_cache = LaneCache()
         self.claim_limits: ClaimLimits = self._lane_cache
         self._hosts = Hosts(url)
-        self._floors_since = 0.0
-        self._edges = Edges({})
         self._offset: Micros = 0
         self._waiters = Waiters()
         self._reading: dict[Connection, float] = {}
         """Connections in read-only transactions, and since when."""
-        self._lost_claims = LostClaims()
         self._lanes = self._tx(None, writes=True)
         """Without a connection: used only for `lane_of`."""
         self._insert_batcher = InsertBatcher(
-            lambda: self._connect(POOL_SETTINGS), self._single_statement, self._connection_lost
+            lambda: self._connect(POOL_SETTINGS),
+            self._namespace,
+            self._names,
+            self._single_statement,
+            self._connection_lost,
         )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
-        self._notifier = Notifier(self._side_connection)
+        self._notifier = Notifier(self._side_connection, schema)
         self._listener: Listener | None = None
         self._user_transactions = UserTransactions(self, pool_size)
         self._step_batcher = StepBatcher(
@@ -136,11 +132,11 @@ class PostgresStore:
                 self._pool = None
                 raise
         self.contracts = await self._translated(self._register(own, builtin))
-        self._edges = Edges(self.contracts)
+        self._edges = Edges(self.contracts, self._names)
 
     async def _check_schema(self) -> None:
         async with self._acquired() as connection:
-            await ensure_schema(connection, may_migrate=self._may_migrate)
+            await ensure_schema(connection, self.schema, may_migrate=self._may_migrate)
             await self._set_clock(connection)
 
     async def _set_clock(self, connection: Connection) -> None:
@@ -155,7 +151,11 @@ class PostgresStore:
 
     async def _register(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> dict[str, Contract]:
         async with self._acquired() as connection:
-            return await register(connection, own, builtin)
+            contracts = await register(connection, self.schema, own, builtin)
+            self._names.set_states(await connection.fetch(self._texts["states"]))
+            for row in await connection.fetch(self._texts["edges"]):
+                self._names.edge_ids[row[1], row[2], row[3]] = row[0]
+            return contracts
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -184,7 +184,12 @@ class PostgresStore:
 
     def sibling(self) -> "PostgresStore":
         return PostgresStore(
-            self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer, command_seconds=self._command_seconds
+            self.url,
+            clock=self._own_clock,
+            pool_size=1,
+            bouncer=self.bouncer,
+            schema=self.schema,
+            command_seconds=self._command_seconds,
         )
 
     async def write(self, act: Act[T]) -> T:
@@ -202,6 +207,7 @@ class PostgresStore:
             store_error = translate(error)
             self._lost_claims.add(claims, store_error)
             raise store_error from error
+        self._open_claims.settle(tx.ended_leases)
         if tx.wrote:
             self.notify_commit(other_processes=tx.made_ready)
         return value
@@ -215,13 +221,14 @@ class PostgresStore:
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         samples, repeats = ([changes.first], len(changes)) if isinstance(changes, UniformBatch) else (changes, 1)
-        if any(change.notes or change.outbox_item for change in samples):
+        if any(change.notes for change in samples):
             return await self.write(lambda tx: tx.jobs.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
         lanes = [await self._lanes.lane_of(change.after) for change in samples]
         present = await self._insert_batcher.insert(changes, lanes * repeats)
-        self.notify_commit(other_processes=any(change.after.ready for change in samples))
+        if not all(change.outbox_hold for change in samples):  # what is held is not to be claimed from the database
+            self.notify_commit(other_processes=any(change.after.ready for change in samples))
         return present
 
     async def begin(self) -> UserTransaction:
@@ -234,147 +241,6 @@ class PostgresStore:
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._step_batcher.record(step, token)
-
-    async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        """Settle and claim in one statement and one commit; repeated at once if it returned too few jobs for a
-        temporary reason."""
-        if request and request.named is not None:
-            return await (self._settle_then_claim if self.bouncer else self._settle_and_claim_by_id)(successes, request)
-        if self._lost_claims and request:
-            adopted = await self._adopt(request)
-            if adopted:
-                batch = await self.settle_and_claim(successes, remaining_request(request, len(adopted)))
-                return StoreBatchResult(adopted + batch.claimed, batch.refused)
-        try:
-            return await self._settle_and_claim(successes, request)
-        except Exception as error:
-            self._lost_claims.add([request] if request else [], error)
-            raise
-
-    async def _adopt(self, request: ClaimRequest) -> list[Claimed]:
-        """Jobs leased by an earlier claim of this worker whose result was lost; their leases are extended."""
-        tokens = self._lost_claims.tokens(request.worker)
-        rows = await self.write(lambda tx: tx.queries.query("adopt", tokens=tokens, lease=request.lease))
-        return self._lost_claims.adopt(request.worker, rows, self._clock.monotonic())
-
-    async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        if self.bouncer:
-            return await self._settle_then_claim(successes, request)
-        async with self._claim_slots:
-            if self._lane_cache.needs_plan and request:
-                outcome = await self._settle_and_claim_limited(successes, request)
-                remaining = remaining_request(request, len(outcome.claimed))
-                if not self._lane_cache.needs_plan and remaining:  # the last limit has just been removed
-                    outcome.claimed += (await self._settle_and_claim_once([], remaining)).claimed
-                return outcome
-            result = await self._settle_and_claim_once(successes, request)
-            outcome, wrote = StoreBatchResult(result.claimed, result.unsettled(successes)), result.wrote
-            for _ in range(MAX_REPEATS):
-                request = result.remaining(request, self._lane_cache) if request else None
-                if request is None:
-                    break
-                if result.version != self._lane_cache.version:
-                    await self._refresh_lane_cache()
-                if self._lane_cache.needs_plan:
-                    outcome.claimed += (await self._settle_and_claim_limited([], request)).claimed
-                    break
-                result = await self._settle_and_claim_once([], request)
-                outcome.claimed += result.claimed
-                wrote |= result.wrote
-        if wrote:  # a claim that found nothing must not wake the worker that made it
-            self.notify_commit(other_processes=False)
-        return outcome
-
-    async def _settle_and_claim_by_id(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
-        """Claim jobs by id. Jobs that the worker already holds are not returned again; the engine handles that."""
-        async with self._claim_slots:
-            values = claim_by_id_values(successes, request, self._edges, self.now())
-            result = ClaimByIdResult(await self._run_claim_query("claim_by_id", values))
-        if result.wrote:
-            self.notify_commit(other_processes=False)
-        return StoreBatchResult(result.claimed, result.unsettled(successes))
-
-    async def _settle_and_claim_limited(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
-        """Settle and claim within limits, in two statements. Settling notifies other processes, because it may free
-        places of a limit that they wait for."""
-        outcome = await claim_within_limits(
-            self._run_claim_query,
-            self._refresh_lane_cache,
-            self._lane_cache,
-            self._edges,
-            successes,
-            request,
-            self.now(),
-        )
-        if outcome.wrote:
-            self.notify_commit(other_processes=bool(successes))
-        return StoreBatchResult(outcome.claimed, outcome.refused)
-
-    async def _settle_then_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        """Settle and claim as an ordinary transaction of several statements, for use behind PgBouncer."""
-
-        async def act(tx: StoreTx) -> StoreBatchResult:
-            refused = await tx.claims.succeed(successes) if successes else []
-            return StoreBatchResult(await tx.claims.claim(request) if request else [], refused)
-
-        return await self.write(act)
-
-    async def _settle_and_claim_once(self, successes: Sequence[Success], request: ClaimRequest | None) -> ClaimResult:
-        started = self._clock.monotonic()
-        if self._lane_cache.floors and started - self._floors_since > _FLOOR_SECONDS:
-            self._lane_cache.floors.clear()
-        # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
-        values = settle_and_claim_values(
-            successes, request, self._lane_cache, self._edges, self.now(), relaxed=not successes
-        )
-        name, extra_values = claim_statement(self._lane_cache, successes, request)
-        result = ClaimResult(
-            await self._run_claim_query(name, values | extra_values if extra_values else values),
-            request.token if request else "",
-        )
-        if extra_values:
-            result.save_low_rank(self._lane_cache)
-        slow = self._clock.monotonic() - started > _SLOW_CLAIM_SECONDS
-        if slow and not self._lane_cache.floors:
-            self._floors_since = started
-        result.save_positions(self._lane_cache, with_floors=slow or bool(self._lane_cache.floors))
-        return result
-
-    async def _run_claim_query(self, name: str, values: Mapping[str, Any]) -> list[Any]:
-        query = compiled(self._texts[name])
-        return await CONFLICT.run(lambda: self._fetch_claims(query, values))
-
-    async def _fetch_claims(self, query: Query, values: Mapping[str, Any]) -> list[Any]:
-        connection: Connection | None = None
-        try:
-            connection = await self._claim_connection()
-            rows = await fetch_rows(connection, query, values)
-        except LOST as error:
-            terminate(connection)
-            if not isinstance(error, asyncio.CancelledError):
-                self._connection_lost()
-            raise translate(error) from error
-        except Exception as error:
-            self._keep_claim_connection(connection)
-            raise translate(error) from error
-        self._keep_claim_connection(connection)
-        return rows
-
-    def _keep_claim_connection(self, connection: Connection | None) -> None:
-        if connection is not None and not connection.is_closed():
-            self._claim_connections.append(connection)
-
-    async def _refresh_lane_cache(self) -> None:
-        await self.read(lambda tx: tx.queries.refresh_lane_cache())
-
-    async def _claim_connection(self) -> Connection:
-        while self._claim_connections:
-            connection = self._claim_connections.pop()
-            if not connection.is_closed():
-                return connection
-        connection = await self._connect(SETTINGS)
-        await self._set_clock(connection)
-        return connection
 
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         connection = await self._hosts.connect(
@@ -493,8 +359,11 @@ class PostgresStore:
             self.now(),
             self._lane_cache,
             self._texts,
+            self._namespace,
+            self._names,
             self._intern_apart,
             writes=writes,
+            interns_itself=self.bouncer,
             read_seconds=LONG_SECONDS,
             edges=self._edges,
         )
@@ -515,7 +384,10 @@ class PostgresStore:
         async def intern(table: str, values: dict[str, str]) -> int:
             return run(self._intern_apart(table, values)) if run else await self._intern_apart(table, values)
 
-        return PostgresTx(connection, self.now(), self._lane_cache, self._texts, intern, edges=self._edges)
+        names = replace(self._names, intern=intern)
+        return PostgresTx(
+            connection, self.now(), self._lane_cache, self._texts, self._namespace, names, intern, edges=self._edges
+        )
 
     async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
         """Intern on the side connection: the row stays even if the transaction that needed it rolls back."""
@@ -528,7 +400,7 @@ class PostgresStore:
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:
-            self._listener = Listener(self._connect, lambda: self.notify_commit(other_processes=False))
+            self._listener = Listener(self._connect, self.schema, lambda: self.notify_commit(other_processes=False))
         return ServerWatch(self._waiters.wait_for_change)
 
     def notify_commit(self, *, other_processes: bool) -> None:

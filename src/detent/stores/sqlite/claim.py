@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
@@ -16,9 +16,11 @@ from detent.stores.lanes import (
     Walk,
     group_of,
     lanes_by_rank,
+    party_of,
     quotas,
     rank_of,
 )
+from detent.stores.named_queries import Row
 
 from .tx import SQL, SqliteTxQueries
 
@@ -39,19 +41,20 @@ class SqliteTx(SqliteTxQueries):
             leased = contract.in_phase(Phase.LEASED) if contract else []
             for source in leased:
                 assert contract is not None
-                batch = self._succeed_from(contract, source, batch)
+                batch = await self._succeed_from(contract, source, batch)
             refused += batch
         await self.record_child_successes(successes, refused)
         return refused
 
-    def _succeed_from(self, contract: Contract, source: str, batch: list[Success]) -> list[Success]:
+    async def _succeed_from(self, contract: Contract, source: str, batch: list[Success]) -> list[Success]:
         edge = contract.edge(source, Move.SUCCEED)
         assert edge is not None, "a checked contract can succeed from every leased status"
         held = {s.id: s.token for s in batch}
         with_parent = bool(batch) and batch[0].parent_id is not None
         select = {"held": json.dumps(held), "source": source, "contract": contract.name, "now": self.now}
         select["family"] = with_parent
-        values = {**select, "target": edge.target, "event": edge.event}
+        values = {**select, "target": await self.number_of("state", contract.name, edge.target)}
+        values["edge"] = await self.number_of("edge", edge.event, source, edge.target)
         unsettled: list[Success] = []
         self.connection.execute(SQL["succeed_events"], values)
         if self.connection.changes() != len(held):
@@ -68,7 +71,7 @@ class SqliteTx(SqliteTxQueries):
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Lease due jobs: highest priority first, evenly over the lanes that this worker may claim from."""
         if request.named is not None:
-            return self._claim_named(request, request.named)
+            return await self._claim_named(request, request.named)
         await self.promote(_PROMOTE)
         await self.refresh_lane_cache()
         lane_cache = self.lane_cache
@@ -86,8 +89,7 @@ class SqliteTx(SqliteTxQueries):
                 for value, quota in shares:
                     room = min(quota, request.limit - len(claimed))
                     if room > 0:
-                        contract = self.registered_contracts[allowed[group_of(value)]]
-                        claimed += self._claim_lane(value, room, contract, request)
+                        claimed += await self._lease(value, self.rows("pick_lane", value, room), request)
                         lane_cache.cursors[rank_of(value)] = value
             if len(claimed) >= request.limit:
                 break
@@ -128,9 +130,7 @@ class SqliteTx(SqliteTxQueries):
             picked = self.rows("pick_before_deadline", value, self.now, quota)
             assert len(picked) == quota, "rows counted in this transaction cannot disappear"
             latest = max((latest, *(row[-1] for row in picked)))
-            claimed += self._lease(
-                [row[:-1] for row in picked], self.registered_contracts[allowed[group_of(value)]], request
-            )
+            claimed += await self._lease(value, [row[:-1] for row in picked], request)
             self.lane_cache.cursors[rank_of(value)] = value
         await self._update_meters(snapshot, plan, latest)
         return claimed
@@ -161,53 +161,74 @@ class SqliteTx(SqliteTxQueries):
         rows = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})
         return [row[0] for row in rows]
 
-    def _claim_lane(self, value: int, quota: int, contract: Contract, request: ClaimRequest) -> list[Claimed]:
-        return self._lease(self.rows("pick_lane", value, quota), contract, request)
-
-    def _lease(self, picked: Sequence[Any], contract: Contract, request: ClaimRequest) -> list[Claimed]:
-        by_status: dict[str, list[str]] = defaultdict(list)
+    async def _lease(self, lane: int, picked: Sequence[Row], request: ClaimRequest) -> list[Claimed]:
+        """Lease the picked rows of one lane."""
+        name, queue, job_type = self.lane_cache.groups[group_of(lane)]
+        await self.load_parties([lane])
+        kind = JobNames(name, job_type, queue, self.lane_cache.parties[party_of(lane)][0])
+        by_state: dict[int, list[int]] = defaultdict(list)
         for row in picked:
-            by_status[row[-1]].append(row[0])
-        for status, ids in by_status.items():
-            edge = contract.edge(status, Move.CLAIM)
-            assert edge is not None, "a checked contract can claim from every claimable status"
-            values = {
-                "ids": json.dumps(ids),
-                "event": edge.event,
-                "target": edge.target,
-                "now": self.now,
-                "worker": request.worker,
-                "token": request.token,
-                "lease": request.lease,
-            }
+            by_state[row[-1]].append(row[0])
+        for state, numbers in by_state.items():
+            values = await self._claim_values(name, await self._status_of(name, state), request)
+            values |= {"numbers": json.dumps(numbers), "token": request.token}
             self.connection.execute(SQL["claim_events"], values)
             self.connection.execute(SQL["claim_jobs"], values)
-        return [claimed_from(row, request.token, request.only_suspects) for row in picked]
+        return [claimed_from(row, kind, request.token, request.only_suspects) for row in picked]
 
-    def _claim_named(self, request: ClaimRequest, named: Sequence[NamedClaim]) -> list[Claimed]:
+    async def _status_of(self, name: str, state: int) -> str:
+        for status in self.registered_contracts[name].in_phase(Phase.CLAIMABLE):
+            if await self.number_of("state", name, status) == state:
+                return status
+        status_of_old_state: str = self.rows("status_of", state)[0][0]
+        return status_of_old_state
+
+    async def _claim_values(self, name: str, status: str, request: ClaimRequest) -> dict[str, Any]:
+        """Parameters of the statements that claim jobs of one contract and status."""
+        edge = self.registered_contracts[name].edge(status, Move.CLAIM)
+        assert edge is not None, "a checked contract can claim from every claimable status"
+        return {
+            "edge": await self.number_of("edge", edge.event, status, edge.target),
+            "target": await self.number_of("state", name, edge.target),
+            "now": self.now,
+            "worker": await self.number_of("actor", request.worker),
+            "lease": request.lease,
+        }
+
+    async def _claim_named(self, request: ClaimRequest, named: Sequence[NamedClaim]) -> list[Claimed]:
         stream_contracts = [name for name, contract in self.registered_contracts.items() if contract.uses_stream]
         values: dict[str, Any] = {"named": json.dumps(named), "contracts": json.dumps(stream_contracts)}
-        values |= {"now": self.now, "suspects": FIRST_SUSPECT_LANE}
-        picked: list[Any] = self.connection.execute(SQL["pick_named"], values).fetchall()
-        by_status: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        for row in picked:
-            by_status[row[1], row[-3]][row[0]] = row[-1]
+        picked = await self.query("pick_named", **values, now=self.now, suspects=FIRST_SUSPECT_LANE)
+        by_status: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+        claimed = []
+        for *row, contract, queue, job_type, tenant_id, status, suspect, token in picked:
+            by_status[contract, status][row[0]] = token
+            claimed.append(claimed_from(row, JobNames(contract, job_type, queue, tenant_id), token, bool(suspect)))
         for (name, status), tokens in by_status.items():
-            edge = self.registered_contracts[name].edge(status, Move.CLAIM)
-            assert edge is not None, "a checked contract can claim from every claimable status"
-            values = {"event": edge.event, "target": edge.target, "now": self.now, "worker": request.worker}
-            self.connection.execute(SQL["claim_events"], {**values, "ids": json.dumps(list(tokens))})
-            values |= {"tokens": json.dumps(tokens), "lease": request.lease}
+            values = await self._claim_values(name, status, request)
+            values |= {"tokens": json.dumps(tokens), "numbers": json.dumps(list(tokens))}
+            self.connection.execute(SQL["claim_events"], values)
             self.connection.execute(SQL["claim_named_jobs"], values)
-        return [claimed_from(row[:-2], row[-1], bool(row[-2])) for row in picked]
+        return claimed
 
 
-def claimed_from(row: Sequence[Any], token: str, suspect: bool) -> Claimed:
+class JobNames(NamedTuple):
+    """The names of a claimed job that its lane stands for, in the order of `Claimed`."""
+
+    contract: str
+    job_type: str
+    queue: str
+    tenant_id: str
+
+
+def claimed_from(row: Sequence[Any], names: JobNames, token: str, suspect: bool) -> Claimed:
     """The Claimed of a row that was read before the claim changed it."""
-    job_id, contract, job_type, queue, tenant, payload, executions, retries, version, *rest = row
-    timeout, trace, root, key, cancel, due, traceparent, parent, _ = rest
-    leading = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
-    return Claimed(*leading, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect)
+    (_, job_id, payload, executions, retries, version, timeout, trace, root, key, cancel, due, traceparent, parent,
+     _) = row  # fmt: skip
+    return Claimed(
+        job_id, token, names.contract, names.job_type, names.queue, names.tenant_id, payload, executions + 1, retries,
+        version + 1, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect,
+    )  # fmt: skip
 
 
 def _cached_walk(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:

@@ -1,30 +1,37 @@
-"""Numbered migrations of a SQLite file, and the rows of table statuses, which its triggers check jobs against."""
+"""The schema of a SQLite file and its later migrations, and the statuses and transitions of declared contracts."""
 
-from collections.abc import Iterable, Mapping
-from importlib.resources import files
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import apsw
 
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch
 from detent.core.job import Micros
-from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, edge_names, new_states, reconcile
+from detent.stores.sql_files import in_namespace, load_migrations
 
-from .session import APPLICATION_ID
-from .tx import SQL
+from .session import VERSION_TABLE
+from .tx import NAMESPACE, SQL
 
 
 def migrations() -> list[tuple[int, str]]:
-    folder = files(__name__.rpartition(".")[0]).joinpath("migrations")
-    migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
-    return sorted(migration_files)
+    """(number, SQL) in order: the schema is number 1, the files of the folder migrations follow."""
+    return [(number, in_namespace(text, NAMESPACE)) for number, text in load_migrations(__name__.rpartition(".")[0])]
+
+
+def recorded(number: int, text: str) -> str:
+    """The migration with the statement that records it, for operators who run the SQL themselves."""
+    return f"BEGIN;\n{text.strip()}\nINSERT INTO {VERSION_TABLE} VALUES ({number});\nCOMMIT;"
 
 
 def schema_version(connection: apsw.Connection) -> int:
-    version: int = connection.pragma("user_version")
-    return version
+    """The number of the last migration, 0 for a file without Detent's tables."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchall():
+        return 0
+    rows: Any = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()
+    return int(rows[0][0])
 
 
 def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
@@ -43,18 +50,17 @@ def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
         raise SchemaMismatch(
             f"the database has schema {have}, this Detent needs {newest}; run `detent migrate`", have=have, want=newest
         )
-    _migrate(connection, newest)
+    _migrate(connection)
 
 
-def _migrate(connection: apsw.Connection, newest: int) -> None:
+def _migrate(connection: apsw.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         have = schema_version(connection)  # another process may have been faster
         for number, text in migrations():
             if number > have:
                 connection.execute(text)
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", newest)
+                connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (number,))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -64,7 +70,7 @@ def _migrate(connection: apsw.Connection, newest: int) -> None:
 def register(
     connection: apsw.Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})
 ) -> dict[str, Contract]:
-    """Store new declarations and the statuses generated from them; returns all contracts of the database."""
+    """Store new declarations, their statuses and transitions; returns all contracts of the database."""
     registry = reconcile(_stored(connection), own, builtin)
     if not registry.to_write:
         return registry.contracts
@@ -77,7 +83,9 @@ def register(
             check_unfinished(before, after, {row[0] for row in rows})
         for name, (text, carried_by_detent) in registry.to_write.items():
             connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": carried_by_detent})
-        connection.executemany(SQL["put_status"], status_rows(registry.contracts.values()))
+        known: Any = connection.execute(SQL["states"]).fetchall()
+        connection.executemany(SQL["put_state"], new_states(registry.contracts.values(), known))
+        connection.executemany(SQL["put_edge"], edge_names(registry.contracts.values()))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -92,6 +100,13 @@ def stored_contracts(
     return reconcile(_stored(connection), own, builtin).contracts
 
 
+def stored_names(connection: apsw.Connection) -> dict[tuple[str, ...], int]:
+    """The numbers of all statuses and transitions, as the lane cache keeps them."""
+    states: Any = connection.execute(SQL["states"])
+    edges: Any = connection.execute(SQL["edges"])
+    return {("state", *names): number for number, *names in states} | {("edge", *names): n for n, *names in edges}
+
+
 def latest_time(connection: apsw.Connection) -> Micros:
     """The time of the last event, or of the last heartbeat of a worker if that is later."""
     rows: Any = connection.execute(SQL["latest_time"]).fetchall()
@@ -101,12 +116,3 @@ def latest_time(connection: apsw.Connection) -> Micros:
 def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
     rows: Any = connection.execute(SQL["contracts"])
     return {name: (text, bool(builtin)) for name, text, builtin in rows}
-
-
-def status_rows(contracts: Iterable[Contract]) -> list[tuple[str, str, str, bool, bool]]:
-    """(contract, status, phase, has next_retry_at, can be reopened): what the triggers check jobs against."""
-    return [
-        (c.name, status, str(phase), status in c.retry_at_statuses, c.edge(status, Move.REOPEN) is not None)
-        for c in contracts
-        for status, phase in c.statuses.items()
-    ]

@@ -2,163 +2,175 @@
 
 -- name: lock
 -- Rows by id; in a write transaction no other process can change them.
-SELECT {columns} FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT {columns} FROM detent.job_list WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_job
 -- Positional parameters: named ones would be looked up for every row.
-INSERT INTO jobs ({created}, lane, execution_no, failures, retries, interruptions, wait_parked)
-VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
+INSERT INTO detent.jobs ({created}) VALUES ({created_places}) ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_first_event
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
-VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?);
+INSERT INTO detent.events (job_id, seq, edge, at, actor, data, lane, execution_no, retries)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0);
+
+-- name: insert_event
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, data, lane)
+VALUES (:job_id, :seq, :edge, :at, :actor, :execution_no, :retries, :data, (SELECT lane FROM detent.jobs WHERE id = :job_id));
+
+-- name: update_job
+-- Compare-and-set on version; the caller checks that one row changed.
+UPDATE detent.jobs SET {plain_assignments}, state = :state, worker = :worker WHERE id = :id AND version = :before_version;
+
+-- name: find_state
+-- Of two states of one status the newest is used for writing.
+SELECT max(id) FROM detent.states WHERE contract = :contract AND status = :status;
+
+-- name: status_of
+SELECT status FROM detent.states WHERE id = ?;
 
 -- name: ids_with_events
-SELECT DISTINCT job_id FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
+SELECT DISTINCT job_id FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: succeed_events
 -- Hot path. Events of plain successes, inserted before the rows change; {id: token} joined by primary key.
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries,
-  j.lane
-FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
-  AND (j.parent_id IS NULL OR :family);
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :edge, max(:now, j.updated_at), j.worker, j.execution_no, j.retries, j.lane
+FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
 
 -- name: succeed_jobs
 -- Hot path. leased -> final.
-UPDATE jobs SET status = :target, phase = 'final', version = version + 1, updated_at = max(:now, updated_at),
+UPDATE detent.jobs AS jobs SET state = :target, version = version + 1, updated_at = max(:now, updated_at),
   finished_at = max(:now, updated_at), worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL,
   error_message = NULL, cancel_requested = NULL
 FROM json_each(:held) h
-WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased' AND jobs.status = :source
-  AND jobs.contract = :contract AND (jobs.parent_id IS NULL OR :family);
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.state IN ({source_states}) AND (jobs.parent_id IS NULL OR :family);
 
 -- name: succeed_results
 -- Results {id: result} of the jobs that returned one, right after succeed_jobs in the same transaction.
-UPDATE jobs SET result = r.value FROM json_each(:results) r WHERE jobs.id = r.key;
+UPDATE detent.jobs AS jobs SET result = r.value FROM json_each(:results) r WHERE jobs.id = r.key;
 
 -- name: leased_with_token
 -- The ids of {id: token} whose token holds a leased row of this contract and status.
-SELECT h.key FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
-  AND (j.parent_id IS NULL OR :family);
+SELECT h.key FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
 
 -- name: walk_lanes
 -- Hot path. The next lanes with claimable jobs. Walks jobs_ready with one probe per lane.
 WITH RECURSIVE walk (lane, hops) AS (
-  SELECT (SELECT lane FROM jobs WHERE ready = 1 AND lane >= :from ORDER BY lane LIMIT 1), 1
+  SELECT (SELECT lane FROM detent.jobs WHERE ready = 1 AND lane >= :from ORDER BY lane LIMIT 1), 1
   UNION ALL
-  SELECT (SELECT j.lane FROM jobs j WHERE j.ready = 1 AND j.lane > walk.lane ORDER BY j.lane LIMIT 1), hops + 1
+  SELECT (SELECT j.lane FROM detent.jobs j WHERE j.ready = 1 AND j.lane > walk.lane ORDER BY j.lane LIMIT 1), hops + 1
   FROM walk WHERE walk.lane IS NOT NULL AND hops < :hops
 )
 SELECT lane FROM walk WHERE lane IS NOT NULL;
 
 -- name: pick_lane
 -- Hot path. The oldest claimable jobs of one lane. Index: jobs_ready.
-SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, due_at, traceparent, parent_id, status
-FROM jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
+SELECT {picked} FROM detent.jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
+
+-- name: pick_before_deadline
+-- The same without jobs past their deadline, and with updated_at as the last column.
+SELECT {picked}, updated_at FROM detent.jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?)
+ORDER BY due_at, id LIMIT ?;
 
 -- name: claim_events
--- Hot path. Events of the picked jobs, inserted before the rows change.
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries,
-  j.lane
-FROM json_each(:ids) p CROSS JOIN jobs j ON j.id = p.value;
+-- Hot path. Events of the picked jobs (their row numbers), inserted before the rows change.
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :edge, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries, j.lane
+FROM json_each(:numbers) p CROSS JOIN detent.jobs j ON j.n = p.value;
 
 -- name: claim_jobs
 -- Hot path. claimable -> leased.
-UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = :token,
+UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = :token,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
-FROM json_each(:ids) p WHERE jobs.id = p.value;
+FROM json_each(:numbers) p WHERE jobs.n = p.value;
 
 -- name: extend
-UPDATE jobs SET lease_until = max(lease_until, :now + :lease)
-FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
+UPDATE detent.jobs AS jobs SET lease_until = max(lease_until, :now + :lease)
+FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: not_held
-SELECT h.key FROM json_each(:held) h LEFT JOIN jobs j ON j.id = h.key
-WHERE j.id IS NULL OR NOT (j.token = h.value AND j.phase = 'leased');
+SELECT h.key FROM json_each(:held) h LEFT JOIN detent.jobs j ON j.id = h.key
+WHERE j.id IS NULL OR NOT (j.token = h.value AND j.lease_until IS NOT NULL);
 
 -- name: promote
 -- Future jobs that have become due. Index: jobs_later.
-UPDATE jobs SET ready = 1 WHERE id IN (
-  SELECT id FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= :now LIMIT :limit);
+UPDATE detent.jobs SET ready = 1 WHERE n IN (
+  SELECT n FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+    AND state & 3 = 0 AND due_at <= :now LIMIT :limit);
 
 -- name: next_due
 -- The first time at which a job of this phase becomes due.
-SELECT min(due_at) FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = :phase;
+SELECT min(due_at) FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = CASE :phase WHEN 'claimable' THEN 0 ELSE 2 END;
 
 -- name: any_leased_or_due
-SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
-  OR EXISTS (SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+SELECT EXISTS (SELECT 1 FROM detent.job_list WHERE lease_until IS NOT NULL AND job_type IN (SELECT value FROM json_each(:types)))
+  OR EXISTS (SELECT 1 FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
     AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)))
-  OR EXISTS (SELECT 1 FROM family_news);
+  OR EXISTS (SELECT 1 FROM detent.child_events);
 
 -- name: due_blocked
-SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts))
+SELECT {columns} FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = 2 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts))
 ORDER BY due_at LIMIT :limit;
 
 -- name: expired
 -- Index: jobs_leased.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
+SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY lease_until LIMIT :limit;
 
 -- name: backlog
 -- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
-  SELECT lane, 1, 0, 0, due_at FROM jobs WHERE ready = 1
+  SELECT lane, 1, 0, 0, due_at FROM detent.jobs WHERE ready = 1
   UNION ALL
-  SELECT lane, due_at <= :now, due_at > :now, 0, iif(due_at <= :now, due_at, NULL) FROM jobs
-  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
+  SELECT lane, due_at <= :now, due_at > :now, 0, iif(due_at <= :now, due_at, NULL) FROM detent.jobs
+  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 0
   UNION ALL
-  SELECT lane, 0, 1, 0, NULL FROM jobs
-  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'blocked'
+  SELECT lane, 0, 1, 0, NULL FROM detent.jobs
+  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 2
   UNION ALL
-  SELECT lane, 0, 0, 1, NULL FROM jobs WHERE phase = 'leased'
+  SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE lease_until IS NOT NULL
 ), kinds (id, due, later, held, oldest) AS (
   SELECT lane >> :shift & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
 SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
-FROM lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
+FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
 -- name: jobs_ahead
 -- Index: jobs_ready.
 SELECT count(*) FROM (
-  SELECT 1 FROM jobs me JOIN jobs j ON j.lane = me.lane
+  SELECT 1 FROM detent.jobs me JOIN detent.jobs j ON j.lane = me.lane
   WHERE me.id = :id AND j.ready = 1 AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most);
 
 -- name: cancels
 -- The cancel requests of the jobs {id: token}.
-SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
+SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
+WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.cancel_requested IS NOT NULL;
 
 
 -- name: schedules_matching
-SELECT {schedule_columns} FROM schedules WHERE id = :reference
+SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference
 UNION ALL
-SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :reference;
+SELECT {schedule_columns} FROM detent.schedules WHERE name = :reference AND id <> :reference;
 
 -- name: next_fire
 -- Hot path, read by every sweep. Index: schedules_next.
-SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
+SELECT coalesce(retry_at, next_fire_at) FROM detent.schedules WHERE next_fire_at IS NOT NULL
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
 -- name: due_schedules
 -- Index: schedules_next.
-SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
+SELECT {schedule_columns} FROM detent.schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
   AND contract IN (SELECT value FROM json_each(:contracts))
 ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
 
 -- name: advance_schedules
 -- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
-UPDATE schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
+UPDATE detent.schedules AS schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
   last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
   overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
   last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
@@ -170,183 +182,198 @@ WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r
 
 -- name: postpone_fires
 -- The fires stay due, and are not tried again before retry_at.
-UPDATE schedules SET retry_at = :retry_at, last_error = r.value ->> 'error' FROM json_each(:rows) r
+UPDATE detent.schedules AS schedules SET retry_at = :retry_at, last_error = r.value ->> 'error' FROM json_each(:rows) r
 WHERE schedules.id = r.value ->> 'id' AND schedules.version = r.value ->> 'version'
   AND next_fire_at = r.value ->> 'due';
 
 -- name: add_fires
 -- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
 -- job has been pruned.
-INSERT INTO fires (schedule_id, fire_at, job_id, made_at)
+INSERT INTO detent.fires (schedule_id, fire_at, job_id, made_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true ON CONFLICT DO NOTHING;
 
 -- name: unfinished_fires
-SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN fires f ON f.schedule_id = s.value
-  AND f.fire_at >= coalesce((SELECT fire_at FROM fires WHERE schedule_id = s.value
+SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN detent.fires f ON f.schedule_id = s.value
+  AND f.fire_at >= coalesce((SELECT fire_at FROM detent.fires WHERE schedule_id = s.value
     ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
-CROSS JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
+CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.state & 3 <> 3 ORDER BY j.id;
 
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
-CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
+CROSS JOIN detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: ready_suspect
 -- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
-SELECT 1 FROM jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
+SELECT 1 FROM detent.jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
 
 -- name: reclaimable
 -- Expired leases that a worker may reclaim. Index: jobs_leased.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
+SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
   AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
   AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
 
 -- name: latest_time
-SELECT max(coalesce((SELECT at FROM events ORDER BY n DESC LIMIT 1), 0), coalesce((SELECT max(seen_at) FROM workers), 0));
+SELECT max(coalesce((SELECT at FROM detent.events ORDER BY n DESC LIMIT 1), 0), coalesce((SELECT max(seen_at) FROM detent.workers), 0));
 
--- name: put_status
-INSERT INTO statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,
-  reopens = excluded.reopens;
+-- name: states
+SELECT id, contract, status FROM detent.states ORDER BY id;
+
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;
+
+-- name: put_edge
+INSERT INTO detent.edges (event, source, target) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: put_state
+INSERT INTO detent.states (id, contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: prune_candidates
 -- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
 -- it has no open dead letter. Runs of a task are deleted from the first on, hence the lowest attempt that is left.
-SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
+SELECT j.id, j.version, coalesce(j.finished_at <= (
       SELECT r.value ->> 4 FROM json_each(:rules) r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
       AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
       AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
       AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
       ORDER BY r.key LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.id = j.parent_id AND p.phase <> 'final')
-    AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
+    AND NOT EXISTS (SELECT 1 FROM detent.jobs p WHERE p.id = j.parent_id AND p.state & 3 <> 3)
+    AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
   CASE WHEN j.task_attempt IS NOT NULL THEN (
-    SELECT min(r.task_attempt) FROM jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+    SELECT min(r.task_attempt) FROM detent.jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
 
 -- name: prune_events
-DELETE FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_notes
-DELETE FROM notes WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.notes WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_steps
-DELETE FROM steps WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.steps WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_signals
-DELETE FROM signals WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.signals WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_dead_letters
-DELETE FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_fires
 -- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
-DELETE FROM fires WHERE job_id IN (SELECT value FROM json_each(:ids))
-  AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = fires.schedule_id);
+DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
 
 -- name: prune_jobs
-DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_keys
 -- [space, key, job_id] triples. Index: primary key.
-DELETE FROM keys WHERE (space, key, job_id) IN (
+DELETE FROM detent.keys WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
 
 -- name: keep_keys
 -- The same keys, kept until :until.
-UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
+UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
 
 -- name: record_step
 -- Hot path. Records a step if the token holds the job. A step begun in the same execution may be finished; a finished
 -- one is not changed. Indexes: primary keys.
-INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
-SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM jobs
-WHERE id = :job_id AND token = :token AND phase = 'leased'
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
+SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM detent.jobs
+WHERE id = :job_id AND token = :token AND lease_until IS NOT NULL
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
 
 -- name: tail
 -- All events in commit order. Index: primary key.
-SELECT e.n, {tail_columns} FROM events e JOIN jobs j ON j.id = e.job_id
+SELECT e.n, {tail_columns} FROM detent.event_list e CROSS JOIN detent.job_list j ON j.id = e.job_id
 WHERE e.n > :after ORDER BY e.n LIMIT :limit;
 
 -- name: tail_end
 -- The last event number ever used, even if that event has been pruned.
-SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'detent_events'), 0);
 
 -- name: pick_named
 -- Hot path. The due, claimable jobs among [id, token, failures]; the failure count must match.
-SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
-  j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
-  j.traceparent, j.parent_id, j.status, j.lane >= :suspects, n.value ->> 1
-FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
-WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
+SELECT {picked_of_r}, j.contract, j.queue, j.job_type, j.tenant_id, j.status, j.lane >= :suspects, c.value ->> 1
+FROM json_each(:named) c CROSS JOIN detent.jobs r ON r.id = c.value ->> 0 CROSS JOIN detent.job_list j ON j.id = r.id
+WHERE j.state & 3 = 0 AND j.failures = c.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));
 
 -- name: claim_named_jobs
--- Hot path. claimable -> leased, {id: token}.
-UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = t.value,
+-- Hot path. claimable -> leased, {row number: token}.
+UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = t.value,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
-FROM json_each(:tokens) t WHERE jobs.id = t.key;
+FROM json_each(:tokens) t WHERE jobs.n = CAST(t.key AS integer);
 
 -- name: put_outbox_items
 -- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
-INSERT INTO outbox (job_id, kind, version, due_at)
+INSERT INTO detent.outbox (job_id, kind, version, due_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items) WHERE true
 ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
 
 -- name: take_outbox_items
 -- Due items, hidden from other orchestrators for :hold. Index: outbox_due.
-UPDATE outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
-  SELECT job_id, kind FROM outbox WHERE due_at <= :now ORDER BY due_at, job_id LIMIT :limit)
+UPDATE detent.outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
+  SELECT job_id, kind FROM detent.outbox WHERE due_at <= :now ORDER BY due_at, job_id LIMIT :limit)
 RETURNING job_id, kind, version, due_at;
 
 -- name: drop_outbox_items
 -- [job_id, kind, version, due_at] each, as they were taken; one that was put again meanwhile stays. All stay if they were
 -- published to another server process than the one the stream is on.
-DELETE FROM outbox WHERE (job_id, kind, version, due_at) IN (
+DELETE FROM detent.outbox WHERE (job_id, kind, version, due_at) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items))
-  AND EXISTS (SELECT 1 FROM wires WHERE name = :stream AND epoch LIKE '%/' || :run_id);
+  AND EXISTS (SELECT 1 FROM detent.stream_epochs WHERE name = :stream AND epoch LIKE '%/' || :run_id);
 
 -- name: claimable
 -- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
-SELECT id, version, failures FROM jobs WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
+SELECT id, version, failures FROM detent.job_list WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
 UNION ALL
-SELECT id, version, failures FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'claimable' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
+SELECT id, version, failures FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = 0 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
 
 -- name: open_dead_letters
-SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
+SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.jobs j ON j.id = l.job_id
 WHERE l.status = 'open' AND l.contract IN (SELECT value FROM json_each(:contracts));
 
 -- name: dead_letters_of
-SELECT {dead_columns} FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
+SELECT {dead_columns} FROM detent.dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
 
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream.
-UPDATE jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
-WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
+UPDATE detent.jobs AS jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: prune_outbox
-DELETE FROM outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM detent.outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: note_heartbeats
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
-INSERT INTO notes (job_id, seq, name, at, actor, execution_no)
+INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no)
 SELECT j.id, j.version, n.value, max(:now, j.updated_at), j.worker, j.execution_no
-FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
-WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= :now - :older_than;
+FROM json_each(:held) h CROSS JOIN detent.job_list j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
+WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.updated_at <= :now - :older_than;
 
 -- name: take_all_keys
 -- [space, key, job_id] each.
-INSERT INTO keys (space, key, job_id, created_at)
+INSERT INTO detent.keys (space, key, job_id, created_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE true ON CONFLICT DO NOTHING;
 
 -- name: verify_takeovers
 -- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM events e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
+SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+
+-- name: verify_misplaced
+-- Jobs are found by indexes of their own table, so none can be missing.
+SELECT value, value FROM json_each(:ids) WHERE false;
+
+-- name: verify_unclaimed
+SELECT value, value FROM json_each(:ids) WHERE false;
+
+-- name: verify_strays
+SELECT id, id, id, id FROM detent.jobs WHERE false LIMIT :limit;

@@ -28,8 +28,9 @@ Act = Callable[[SqliteTx], Awaitable[T]]
 _BUSY_SECONDS = 60.0
 _STATEMENT_CACHE_SIZE = 500
 """Large enough for all statements of the store, so that each is compiled once."""
-APPLICATION_ID = 0x44544E54
-"""Marks the file as Detent's ("DTNT"), so that the database of another program is not migrated by mistake."""
+VERSION_TABLE = "detent_schema"
+"""The table with the version of the schema: a file that has it has Detent's tables."""
+_EARLY_APPLICATION_ID = 0x44544E54
 _WAL_LIMIT = 64 << 20
 """Bytes. A log that grew beyond this while a reader held a snapshot is truncated when it starts again."""
 _RELAXED = 1
@@ -51,11 +52,12 @@ QueuedBatch = tuple[Sequence[Call], asyncio.AbstractEventLoop, Done]
 """`done` is called on the event loop."""
 
 
-def connect(path: str, synchronous: str) -> apsw.Connection:
+def connect(path: str, synchronous: str, *, may_install: bool = False) -> apsw.Connection:
+    """may_install: add Detent's tables to a file that has tables of another program."""
     try:
         connection = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE_SIZE)
         connection.set_busy_handler(_wait_for_lock)
-        refuse_foreign_file(connection)
+        refuse_foreign_file(connection, may_install=may_install)
         _use_wal(connection)
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
@@ -96,17 +98,37 @@ def _use_wal(connection: apsw.Connection) -> None:
     connection.pragma("journal_mode", "wal")
 
 
-def refuse_foreign_file(connection: apsw.Connection) -> None:
-    """Raise SchemaMismatch for the database of another program, before anything in it (even its mode) is changed."""
+def refuse_foreign_file(connection: apsw.Connection, *, may_install: bool = False) -> None:
+    """Raise SchemaMismatch for a file without Detent's tables, before anything in it (even its mode) is changed.
+
+    Empty files pass, and files of other programs if `may_install`.
+    """
     connection.execute("BEGIN")  # one snapshot: another process may be migrating the file right now
     try:
-        is_detent_file = connection.pragma("application_id") == APPLICATION_ID
-        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
+        is_early_layout = connection.pragma("application_id") == _EARLY_APPLICATION_ID
+        names: Any = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     finally:
         connection.execute("COMMIT")
-    if tables and not is_detent_file:
+    tables = [name for (name,) in names]
+    if VERSION_TABLE in tables or not tables:
+        return
+    if is_early_layout:
         raise SchemaMismatch(
-            f"the file belongs to another program: it has a table {tables[0][0]!r}; choose another file", have=0
+            "the file was made by a development version of Detent, whose tables cannot be read any more; use a new"
+            " file",
+            have=0,
+        )
+    if taken := [name for name in tables if name.startswith("detent_")]:
+        raise SchemaMismatch(
+            f"the file has a table {taken[0]!r} but no table {VERSION_TABLE!r}, so it is not Detent's; use another"
+            f" file",
+            have=0,
+        )
+    if not may_install:
+        raise SchemaMismatch(
+            f"the file belongs to another program: it has a table {tables[0]!r}; choose another file, or run"
+            " `detent migrate` to add Detent's tables, whose names begin with detent_",
+            have=0,
         )
 
 
@@ -135,6 +157,8 @@ class Session:
         """Tasks that wait for the next commit, each with its event loop."""
         self.check_file: Callable[[], None] = lambda: None
         """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
+        self.touched_file: str | None = None
+        """Its times are set after a commit that may concern other processes, see file_watch.py."""
         self.closed = False
         """True: the thread ends, and takes nothing from the queue any more."""
         self._begin_sql = begin
@@ -203,10 +227,15 @@ class Session:
         try:
             self.connection.execute("COMMIT")
             self.commits += 1
-            self.changes_committed = self.connection.total_changes()
+            changes = self.connection.total_changes()
         except BaseException as error:
             self.undo()
             raise translate(error) from error
+        if changes != self.changes_committed:
+            self.changes_committed = changes
+            if self.touched_file and self._level == self._durable:  # claims concern nobody else
+                with suppress(OSError):  # the other processes poll, too
+                    os.utime(self.touched_file)
         self.check_file()
 
     def undo(self) -> None:

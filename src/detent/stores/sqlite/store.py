@@ -24,16 +24,14 @@ from detent.system.run_now import run_now
 from .batcher import loop_batcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
-from .migrate import ensure_schema, latest_time, register, stored_contracts
+from .file_watch import CommitReports, FileWatch
+from .migrate import ensure_schema, latest_time, register, stored_contracts, stored_names
 from .session import Act, Call, Session, complete, connect, connect_read_only
 from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.005
-"""How often an idle process reads `PRAGMA data_version` to see commits of other processes; it costs microseconds."""
-
 _TRANSACTION_SECONDS = 5.0
 """How long a user transaction may hold the writer."""
 
@@ -69,6 +67,7 @@ class SqliteStore:
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
         self._guard: FileGuard | None = None
+        self._commit_reports: CommitReports | None = None
         self._batchers: dict[tuple[asyncio.AbstractEventLoop, Session], Batcher[Call, Any]] = {}
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
@@ -94,7 +93,7 @@ class SqliteStore:
 
     def _open_connections(self) -> Session:
         """Open the writer, and for a file the reader and the watcher; returns the writer's session."""
-        connection = connect(self.path, self.synchronous)
+        connection = connect(self.path, self.synchronous, may_install=self._may_migrate)
         try:
             ensure_schema(connection, may_migrate=self._may_migrate)
         except BaseException:
@@ -109,6 +108,8 @@ class SqliteStore:
             if not self.inline:
                 self._reader.start_thread("detent-sqlite-reader")
             self._guard.opened()
+            writer.touched_file = f"{self.path}-wal"
+            self._commit_reports = CommitReports(writer.touched_file, writer.wake_waiters)
             writer.check_file = self._guard.check
         writer.waiters = self._waiters
         return writer
@@ -125,6 +126,7 @@ class SqliteStore:
         self.contracts = contracts
         if self._writer is not None:
             self.claim_limits = self._writer.lane_cache
+            self._writer.lane_cache.interned |= stored_names(self._writer.connection)
         for session in (self._writer, self._reader):
             if session is not None:
                 session.contracts = contracts
@@ -137,11 +139,13 @@ class SqliteStore:
             self._reader.close()
         if self._writer is not None:
             self._writer.close()
+        if self._commit_reports is not None:
+            self._commit_reports.close()
         if self._watcher is not None:
             self._watcher.close()
         if self._guard is not None:
             self._guard.close()
-        self._writer = self._reader = self._watcher = self._guard = None
+        self._writer = self._reader = self._watcher = self._guard = self._commit_reports = None
         self._batchers.clear()
 
     @property
@@ -205,7 +209,7 @@ class SqliteStore:
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
         return await self._on(self._writer, act, short=True, relaxed=True)
 
-    def watch(self) -> "FileWatch":
+    def watch(self) -> FileWatch:
         return FileWatch(self)
 
     def version(self) -> tuple[int, int]:
@@ -215,41 +219,24 @@ class SqliteStore:
         return 0, self._writer.changes_committed if self._writer is not None else 0
 
     async def wait_for_commit(self, seconds: float) -> None:
-        """Sleep until the writer of this process commits, at most this long."""
+        """Sleep until this process commits or another one reports a commit, at most this long."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
-        waiter = (loop, future)
+        waiter, reports = (loop, future), self._commit_reports
         self._waiters.add(waiter)
+        if reports is not None:
+            reports.begin(loop)
         timer = loop.call_later(seconds, complete, future)
         try:
             await future
         finally:
             timer.cancel()
             self._waiters.discard(waiter)
+            if reports is not None:
+                reports.end(loop)
 
 
 def _can_write(path: str) -> bool:
     """False for an existing file on read-only media, or without the permissions for it and its folder."""
     folder = os.path.dirname(os.path.abspath(path))
     return not os.path.exists(path) or (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
-
-
-class FileWatch:
-    """Sees commits of this process at once, and those of other processes by polling `PRAGMA data_version`."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-        self._seen = store.version()
-
-    async def changed(self, timeout: float) -> bool:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while True:
-            version = self._store.version()
-            if version != self._seen:
-                self._seen = version
-                return True
-            left = end - loop.time()
-            if left <= 0:
-                return False
-            await self._store.wait_for_commit(min(_POLL_SECONDS, left))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import apsw
@@ -12,30 +13,42 @@ from detent.core.job import Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
 from detent.stores.named_queries import Row
-from detent.stores.rows import CREATED, as_text, created_values
-from detent.stores.sql_files import load_queries
+from detent.stores.rows import CREATED, MUTABLE, as_text, event_values
+from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import TxQueries, fill_placeholders
 
-_CREATED_PLACEHOLDERS = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
+NAMESPACE = "detent_"
+"""Before the name of every table, index and trigger, so that the file can have tables of the application, too."""
+_NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", "worker"})
+"""Columns of a job that its row holds as numbers: in state, lane and worker."""
+PLAIN_CREATED = tuple(name for name in CREATED if name not in _NAMED)
+plain_created_values = attrgetter(*PLAIN_CREATED)
+_PLAIN_MUTABLE = tuple(name for name in MUTABLE if name not in _NAMED)
+_plain_mutable_values = attrgetter(*_PLAIN_MUTABLE)
+_INSERTED = (*PLAIN_CREATED, "state", "lane")
+_PLACES = [f"?{n}" for n in range(1, len(_INSERTED) + 1)]
+_PLACES[_INSERTED.index("effect_root")] = f"nullif(?{_INSERTED.index('effect_root') + 1}, ?{_INSERTED.index('id') + 1})"
+_PICKED = (
+    *("n", "id", "payload", "execution_no", "retries", "version", "timeout_ms", "trace_id", "effect_root"),
+    *("idempotency_key", "cancel_requested", "due_at", "traceparent", "parent_id", "state"),
+)
+_PLACEHOLDERS = {
+    "{created}": ", ".join(_INSERTED),
+    "{created_places}": ", ".join(_PLACES),
+    "{plain_assignments}": ", ".join(f"{name} = :{name}" for name in _PLAIN_MUTABLE),
+    "{source_states}": "SELECT id FROM detent.states WHERE contract = :contract AND status = :source",
+    "{picked}": ", ".join(_PICKED),
+    "{picked_of_r}": ", ".join(f"r.{name}" for name in _PICKED),
+}
 
 
 def _fill(text: str) -> str:
-    for placeholder, value in _CREATED_PLACEHOLDERS.items():
+    for placeholder, value in _PLACEHOLDERS.items():
         text = text.replace(placeholder, value)
-    return fill_placeholders(text)
+    return in_namespace(fill_placeholders(text), NAMESPACE)
 
 
 SQL = {name: _fill(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
-
-
-def _before_deadline(pick: str) -> str:
-    """pick_lane without jobs past their deadline, and with updated_at as the last column."""
-    columns, rest = pick.split("\nFROM jobs WHERE ready = 1 AND lane = ?")
-    in_time = "(deadline_at IS NULL OR deadline_at > ?)"
-    return f"{columns}, updated_at\nFROM jobs WHERE ready = 1 AND lane = ? AND {in_time}{rest}"
-
-
-SQL["pick_before_deadline"] = _before_deadline(SQL["pick_lane"])
 
 
 class SqliteTxQueries(TxQueries):
@@ -52,7 +65,7 @@ class SqliteTxQueries(TxQueries):
         return self.connection.execute(SQL[name], values).fetchall()
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Row]:
-        text = SQL[name] if where is None else SQL[name].replace("{where}", where)
+        text = SQL[name] if where is None else SQL[name].replace("{where}", in_namespace(where, NAMESPACE))
         return self.connection.execute(text, values).fetchall()
 
     async def change(self, name: str, /, **values: Any) -> int:
@@ -60,11 +73,18 @@ class SqliteTxQueries(TxQueries):
         return self.connection.changes()
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        if isinstance(changes, UniformBatch) and changes.first.outbox_item is None:
-            return self._insert(*await self._uniform_rows(changes))
-        rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
-        lanes = {row[0]: row[-1] for row in rows}
-        events = [(*_event_row(event), lanes[event.job_id]) for change in changes for event in change.events]
+        uniform = changes if isinstance(changes, UniformBatch) and changes.first.outbox_item is None else None
+        rows: list[Row] = []
+        events: list[Row] = []
+        for change in changes if uniform is None else [uniform.first]:
+            job, lane = change.after, await self.lane_of(change.after)
+            rows.append((*plain_created_values(job), await self.number_of("state", job.contract, job.status), lane))
+            for event in change.events:
+                edge = await self.number_of("edge", event.event, event.source or "", event.target)
+                actor = None if event.actor is None else await self.number_of("actor", event.actor)
+                events.append((event.job_id, event.seq, edge, event.at, actor, as_text(event.data), lane))
+        if uniform is not None:
+            return self._insert(*_repeated(uniform, rows[0], events[0]))
         present = self._insert(rows, events)
         fresh = [change for change in changes if change.after.id not in present] if present else changes
         for change in fresh:
@@ -73,14 +93,6 @@ class SqliteTxQueries(TxQueries):
             if change.outbox_item:
                 await self.write_outbox([change])
         return present
-
-    async def _uniform_rows(self, changes: UniformBatch) -> tuple[list[Row], list[Row]]:
-        """The rows of the jobs and of their events, without building Job and Event objects."""
-        first, (event,) = changes.first.after, changes.first.events
-        lane, own = await self.lane_of(first), changes.columns
-        columns = [own.get(name, repeat(value)) for name, value in zip(CREATED, created_values(first), strict=True)]
-        _, *common = _event_row(event)
-        return list(zip(*columns, repeat(lane), strict=False)), [(job_id, *common, lane) for job_id in changes.ids]
 
     def _insert(self, rows: Sequence[Row], events: Sequence[Row]) -> set[str]:
         before = self.connection.total_changes()
@@ -93,15 +105,29 @@ class SqliteTxQueries(TxQueries):
         self.connection.executemany(SQL["insert_first_event"], [row for row in events if row[0] not in present])
         return present
 
+    async def update_job(self, change: Change) -> bool:
+        before, after = change.before, change.after
+        assert before is not None
+        values = dict(zip(_PLAIN_MUTABLE, _plain_mutable_values(after), strict=True))
+        values["worker"] = None if after.worker is None else await self.number_of("actor", after.worker)
+        values["state"] = await self.number_of("state", after.contract, after.status)
+        return await self.change("update_job", **values, id=after.id, before_version=before.version) == 1
 
-def _event_row(event: Event) -> Row:
-    return (
-        event.job_id,
-        event.seq,
-        event.event,
-        event.source,
-        event.target,
-        event.at,
-        event.actor,
-        as_text(event.data),
-    )
+    async def add_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            values = event_values(event)
+            values["edge"] = await self.number_of("edge", event.event, event.source or "", event.target)
+            values["actor"] = None if event.actor is None else await self.number_of("actor", event.actor)
+            await self.change("insert_event", **values)
+
+    async def intern(self, table: str, values: dict[str, str]) -> int:
+        """States are written when a contract is declared, and so are most edges."""
+        rows = await self.query(f"find_{table}", **values)
+        return rows[0][0] if rows else await super().intern(table, values)
+
+
+def _repeated(changes: UniformBatch, row: Row, event: Row) -> tuple[list[Row], list[Row]]:
+    """The rows of all jobs of a uniform batch and of their events, made from those of the first one."""
+    own = changes.columns
+    columns = [own.get(name, repeat(value)) for name, value in zip(_INSERTED, row, strict=True)]
+    return list(zip(*columns, strict=False)), [(job_id, *event[1:]) for job_id in changes.ids]

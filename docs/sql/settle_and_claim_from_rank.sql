@@ -1,0 +1,180 @@
+-- The same, starting at a given rank instead of the highest priority.
+-- Parts: part_now, part_settle, part_promote, part_walk, part_pick, part_claim, part_log_both, part_answer.
+-- Filled in: {first} = :first::bigint; {last} = 9187343239835811839; {closed} = (nothing); {promoted} = (SELECT
+--   count(*)::int FROM promoted); {version} = (SELECT version FROM t).
+-- Parameters are sent by number: $1 version, $2 wanted, $3 groups, $4 paused_parties, $5 relaxed, $6 ids, $7 tokens, $8
+--   results, $9 end_sources, $10 end_edges, $11 end_targets, $12 family, $13 done_times, $14 done_numbers, $15
+--   floor_lanes, $16 floor_dues, $17 floor_ids, $18 first, $19 cursors, $20 claim_sources, $21 claim_edges, $22
+--   claim_targets, $23 token, $24 worker, $25 lease.
+
+WITH RECURSIVE
+-- t: current time, lane version, allowed groups, paused parties. If the caller's lane cache is out of date, wanted is
+-- 0 and nothing is claimed, so that a pause is effective from its commit on. A claim without successes commits with
+-- synchronous_commit = off (:relaxed).
+t AS MATERIALIZED (
+  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted,
+    CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
+  FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
+),
+-- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
+-- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- Children are settled only with :family, when the caller also writes the event for their parents.
+held AS MATERIALIZED (
+  SELECT j.at, j.worker, x.edge, x.target, s.result
+  FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
+    x (source, edge, target) ON x.source = j.state
+  WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+-- settled: leased -> final. Times never go backwards within a job, hence greatest().
+), settled AS (
+  UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
+    updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
+    worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
+  FROM held h WHERE j.ctid = h.at
+  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
+-- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
+), done AS (
+  DELETE FROM detent.claims c USING (
+    SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
+      OFFSET 0 FOR UPDATE SKIP LOCKED) k) d WHERE c.ctid = d.at
+),
+-- due, promoted: up to max(wanted, 200) future jobs whose time has come move to the queue. This statement cannot claim
+-- them yet, so the caller repeats the claim. A job that another transaction has locked stays in timers.
+due AS MATERIALIZED (
+  SELECT t.at, j.lane, j.due_at, j.id FROM (
+    SELECT ctid AS at, id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT now FROM t) ORDER BY due_at
+    LIMIT (SELECT CASE WHEN wanted > 0 THEN greatest(wanted, 200) ELSE 0 END FROM t) FOR UPDATE SKIP LOCKED) t
+  CROSS JOIN LATERAL (SELECT lane, due_at, id FROM detent.jobs WHERE id = t.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+), promoted AS (
+  INSERT INTO detent.queue (lane, due_at, id) SELECT lane, due_at, id FROM due ON CONFLICT DO NOTHING RETURNING 1
+), untimed AS (
+  DELETE FROM detent.timers x USING due d WHERE x.ctid = d.at
+),
+-- floors: (due_at, id) per lane below which a recent claim left nothing; probes start there instead of reading the dead
+-- index entries of claimed jobs, which remain while an old snapshot exists.
+floors AS MATERIALIZED (
+  SELECT * FROM unnest(CAST(:floor_lanes::text[] AS bigint[]), CAST(:floor_dues::text[] AS bigint[]),
+    CAST(:floor_ids::text[] AS uuid[])) f (lane, due_at, id)
+-- walk: the lanes to claim from, at most :wanted, highest priority first; within a rank it starts after the lane that
+-- was claimed from last (the cursor) and wraps around. One index probe per step. Each row is a state:
+--
+--   lap | searches lanes in (pos, stop]    | lane with queued jobs found         | nothing found
+--   ----+----------------------------------+-------------------------------------+-----------------------
+--    0  | from pos on: the next rank       | lap 1 of its rank, after the cursor | lap 9
+--    1  | after the cursor to end of rank  | stay in lap 1, pos = that lane      | lap 2
+--    2  | start of rank to the cursor      | stay in lap 2, pos = that lane      | lap 0, after this rank
+--    9  | end of the walk                  |                                     |
+--
+-- turn = the cursor of the rank; lane = a lane to claim from, NULL for a step that emits none; found = lanes so far;
+-- step = order of the steps, which is also the order of the claims.
+--   f: the first lane in the range that has a floor. a: the first lane before f with queued jobs. b: the lane of f, if
+--   there is no a and it has queued jobs from its floor on. h: a or b, with rank and group. k: the cursor of h's rank.
+--   n: the next state, exactly one of these five:
+--     1. lap 0 and a lane found: begin lap 1 of its rank.
+--     2. laps 1, 2 and a lane of an allowed group found: emit it, unless its party is paused or {closed} holds.
+--     3. laps 1, 2 and a lane of another group found: skip to the next allowed group of the rank.
+--     4. no lane found, but there is an f: it has nothing above its floor, continue after it.
+--     5. nothing found: next lap, as in the table.
+), walk (pos, stop, turn, rank, lap, lane, found, step) AS (
+  SELECT :first::bigint, 9187343239835811839, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
+  UNION ALL
+  SELECT n.pos, n.stop, n.turn, n.rank, n.lap, n.lane, w.found + (n.lane IS NOT NULL)::int, w.step + 1
+  FROM walk w
+  LEFT JOIN LATERAL (SELECT * FROM floors f WHERE f.lane > w.pos AND f.lane <= w.stop ORDER BY lane LIMIT 1) f ON true
+  LEFT JOIN LATERAL (SELECT q.lane FROM detent.queue q WHERE q.lane > w.pos
+    AND q.lane <= coalesce(f.lane - 1, w.stop) ORDER BY q.lane LIMIT 1) a ON true
+  LEFT JOIN LATERAL (SELECT q.lane FROM detent.queue q WHERE a.lane IS NULL AND q.lane = f.lane
+    AND (q.due_at, q.id) >= (f.due_at, f.id) ORDER BY q.due_at, q.id LIMIT 1) b ON true
+  CROSS JOIN LATERAL (SELECT coalesce(a.lane, b.lane) AS lane, coalesce(a.lane, b.lane) >> 55 AS rank,
+    (coalesce(a.lane, b.lane) >> 31) & 16777215 AS grp OFFSET 0) h
+  LEFT JOIN LATERAL (SELECT coalesce((SELECT max(c) FROM unnest(CAST(:cursors::text[] AS bigint[])) c
+    WHERE c >> 55 = h.rank), (h.rank << 55) - 1) AS pos WHERE w.lap = 0 AND h.lane IS NOT NULL OFFSET 0) k ON true
+  CROSS JOIN LATERAL (
+    SELECT k.pos, (h.rank << 55) | 36028797018963967, k.pos, h.rank, 1, NULL::bigint
+      WHERE h.lane IS NOT NULL AND w.lap = 0
+    UNION ALL
+    SELECT h.lane, w.stop, w.turn, w.rank, w.lap,
+      CASE WHEN (h.lane & 2147483647) = ANY ((SELECT paused FROM t)::bigint[]) THEN NULL ELSE h.lane END
+      WHERE h.lane IS NOT NULL AND w.lap > 0 AND h.grp = ANY ((SELECT groups FROM t)::bigint[])
+    UNION ALL
+    SELECT coalesce((((SELECT min(g) FROM unnest((SELECT groups FROM t)) g WHERE g > h.grp) << 31)
+      | (w.rank << 55)) - 1, w.stop), w.stop, w.turn, w.rank, w.lap, NULL
+      WHERE w.lap > 0 AND h.grp <> ALL ((SELECT groups FROM t)::bigint[])
+    UNION ALL
+    SELECT f.lane, w.stop, w.turn, w.rank, w.lap, NULL WHERE h.lane IS NULL AND f.lane IS NOT NULL
+    UNION ALL
+    SELECT CASE w.lap WHEN 1 THEN (w.rank << 55) - 1 ELSE (w.rank << 55) | 36028797018963967 END,
+      CASE w.lap WHEN 1 THEN w.turn ELSE 9187343239835811839 END, w.turn, w.rank,
+      CASE w.lap WHEN 0 THEN 9 WHEN 1 THEN 2 ELSE 0 END, NULL WHERE h.lane IS NULL AND f.lane IS NULL
+  ) n (pos, stop, turn, rank, lap, lane)
+  WHERE w.lap < 9 AND w.found < (SELECT wanted FROM t) AND w.step < 10000
+-- lanes: the emitted lanes with their floors; n = number of lanes of the same rank.
+), lanes AS MATERIALIZED (
+  SELECT w.lane, w.rank, w.step, f.due_at, f.id, count(*) OVER (PARTITION BY w.rank)::int AS n
+  FROM walk w LEFT JOIN floors f USING (lane) WHERE w.lane IS NOT NULL
+),
+-- picked: locks queue rows and their jobs, oldest due first. Per rank, pass 1 takes an even share (quota) of every lane,
+-- pass 2 fills up from lanes that have more; then the next rank follows. Jobs are locked before their queue rows
+-- everywhere else; here what others have locked is skipped and nothing waits, so that there is no deadlock.
+picked AS MATERIALIZED (
+  SELECT k.queued_at, k.at, k.state, l.step FROM (
+    SELECT *, ((SELECT wanted FROM t) + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v (pass)
+    WHERE pass = 1 OR n > 1 ORDER BY rank, pass, step) l
+  CROSS JOIN LATERAL (
+    SELECT q.at AS queued_at, j.at, j.state FROM (
+      SELECT ctid AS at, id FROM detent.queue WHERE lane = l.lane
+        AND (due_at, id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
+      ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
+    CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+    LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
+    OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END) k
+  LIMIT (SELECT wanted FROM t)
+),
+-- mine: the picked jobs with their transition. A job that is not claimable (target is NULL) was claimed by id while
+-- another process moved it to the queue: only its queue row goes.
+mine AS MATERIALIZED (
+  SELECT p.queued_at, p.at, x.edge, x.target, p.step FROM picked p
+  LEFT JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
+    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = p.state
+  WHERE x.target IS NOT NULL OR p.state & 3 <> 0
+-- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
+-- OFFSET in pass 2 does not count rows that this statement has already changed.
+), claimed AS (
+  UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
+  FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
+  RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
+    j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, m.step, j.traceparent,
+    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until, m.queued_at
+-- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
+), taken AS (
+  DELETE FROM detent.queue q USING (
+    SELECT queued_at FROM claimed UNION ALL SELECT queued_at FROM mine WHERE target IS NULL) m WHERE q.ctid = m.queued_at
+), leased AS (
+  INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
+  RETURNING check_at, n
+),
+-- logged: one event per settled and per claimed job; seq is the new version of the row.
+logged AS (
+  INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane, xid)
+  SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
+    SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM settled
+    UNION ALL
+    SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM claimed) e
+)
+-- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
+SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+    THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
+  (SELECT count(*)::int FROM settled) AS execution_no, (SELECT count(*)::int FROM promoted) AS retries, NULL::int AS version,
+  (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
+  (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
+  NULL::int AS losses, (SELECT n FROM leased) AS claim
+UNION ALL
+SELECT id::text, lane, payload, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
+  cancel_requested, due_at, step, traceparent, parent_id, token, losses, NULL FROM claimed;

@@ -1,0 +1,245 @@
+"""Claims within limits and weights on Postgres: one statement reads lanes and meters, `make_plan` divides the free
+places, a second statement claims. The whole is repeated at once if other workers claimed in between."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from detent.core.limits import Meter, parse_spent
+from detent.ports.claims import Claimed, ClaimRequest, Success
+from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan
+from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
+
+from ..dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
+from ..names import Find, Names
+from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
+from .claim_by_id import ClaimKey, unsettled_successes
+from .lost_claims import remaining_request
+
+Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
+"""Runs a named statement with its parameters."""
+_LANES_FACTOR = 4
+_MAX_LANES = 4_096
+_MAX_FULL_CELLS = 4_096
+_FULL_MICROS = 200_000
+
+
+@dataclass(slots=True)
+class Inspection:
+    """The result of the statement settle_and_inspect: settled ids, number of promoted jobs, the input of a plan."""
+
+    snapshot: ClaimSnapshot
+    version: int
+    promoted: int
+    settled: str | None
+
+    @staticmethod
+    def of(rows: Sequence[Any], lane_cache: LaneCache, *, counted: bool) -> "Inspection":
+        _, now, version, promoted, settled, _ = rows[0]
+        inspection = Inspection(ClaimSnapshot(now), version, promoted, settled)
+        limits = {limit.id: limit for limit in lane_cache.limits}
+        snapshot, steps = inspection.snapshot, {}
+        held: dict[int, int] = {}
+        for kind, row_id, second, number, text, more_text in rows[1:]:
+            if kind == 1:  # a lane: lane, step of the walk, claimable jobs, tenant, limit key
+                steps[row_id] = second
+                snapshot.lanes.append(ClaimableLane(row_id, number))
+                lane_cache.parties[party_of(row_id)] = text, more_text
+            elif kind == 2:  # leased jobs of a lane: lane, NULL, count, tenant, limit key
+                held[row_id] = number
+                lane_cache.parties[party_of(row_id)] = text, more_text
+            elif number in limits:  # a meter: id, taken, limit id, subject, spent
+                snapshot.meters[number, text] = Meter(row_id, limits[number], second, parse_spent(more_text))
+        snapshot.lanes.sort(key=lambda claimable: steps[claimable.lane])
+        snapshot.held = held if counted else None
+        return inspection
+
+
+@dataclass(slots=True)
+class LimitedClaim:
+    """Claimed jobs, and the successes that were not settled."""
+
+    claimed: list[Claimed]
+    refused: list[Success]
+    wrote: bool = False
+    claims: list[ClaimResult] = field(default_factory=list)
+
+    def settle(self, inspection: Inspection, successes: Sequence[Success]) -> None:
+        self.refused = unsettled_successes(inspection.settled, successes)
+        self.wrote = len(self.refused) < len(successes)
+
+    def add(self, claims: ClaimResult | None, request: ClaimRequest) -> ClaimRequest | None:
+        """Returns what is left of the request."""
+        if claims is None:
+            return remaining_request(request, 0)
+        self.claims.append(claims)
+        self.claimed += claims.claimed
+        self.wrote |= claims.wrote
+        return remaining_request(request, len(claims.claimed))
+
+
+async def claim_within_limits(
+    run: Run,
+    refresh: Callable[[], Awaitable[None]],
+    lane_cache: LaneCache,
+    edges: Edges,
+    names: Names,
+    find: Find,
+    successes: Sequence[Success],
+    request: ClaimRequest,
+    now: int,
+    *,
+    done: Sequence[ClaimKey] = (),
+    once: bool = False,
+) -> LimitedClaim:
+    """Settle and claim; repeated while the first attempts show that more jobs can be claimed.
+
+    once: stop after the first statement that locks meters.
+    """
+    result, worker = LimitedClaim([], []), await names.actor(request.worker)
+    remaining: ClaimRequest | None = request
+    first = None if request.only_suspects else lane_cache.next_start_rank()
+    lanes_at_most, count_held = request.limit, False
+    _forget_full_cells(lane_cache, now)
+    for attempt in range(1 + MAX_REPEATS):
+        assert remaining is not None
+        lane_request = replace(remaining, limit=lanes_at_most)
+        values = settle_and_claim_values(
+            successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
+        )
+        inspection = await _inspect(run, lane_cache, values, remaining, first, count_held)
+        if attempt == 0:
+            result.settle(inspection, successes)
+            successes = []
+        if inspection.version != lane_cache.version:
+            await refresh()
+            if not lane_cache.needs_plan:
+                break
+            continue
+        plan = make_plan(lane_cache, inspection.snapshot, remaining.limit)
+        if plan.missing:
+            await run("add_meters", _missing_values(plan, now))
+            continue
+        if plan.uncertain and attempt < MAX_REPEATS:
+            count_held = True
+            continue
+        from_low_rank, first, count_held = first is not None, None, False
+        if from_low_rank:
+            lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
+        planned = inspection.snapshot, plan, now
+        claims, more = await _claim_planned(run, lane_cache, edges, names, find, remaining, *planned)
+        remaining = result.add(claims, remaining)
+        if remaining is None or (once and plan.quotas):
+            break
+        more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
+        if more_lanes:
+            lanes_at_most = min(lanes_at_most * _LANES_FACTOR, _MAX_LANES)
+            _skip_full_cells(lane_cache, plan, inspection.snapshot.now)
+        if not (inspection.promoted or more_lanes or more or from_low_rank):
+            break
+    return result
+
+
+async def _inspect(
+    run: Run, lane_cache: LaneCache, values: dict[str, Any], request: ClaimRequest, first: int | None, count_held: bool
+) -> Inspection:
+    rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, request, first, count_held))
+    return Inspection.of(rows, lane_cache, counted=count_held)
+
+
+def _forget_full_cells(lane_cache: LaneCache, now: int) -> None:
+    if lane_cache.full_cells and now >= lane_cache.full_until:
+        lane_cache.full_cells.clear()
+
+
+def _skip_full_cells(lane_cache: LaneCache, plan: ClaimPlan, now: int) -> None:
+    """If there are more lanes than one statement reads, leave out those whose limit is reached, for at most 200 ms."""
+    lane_cache.full_until = min(now + _FULL_MICROS, lane_cache.opens_at or now + _FULL_MICROS)
+    if len(lane_cache.full_cells) < _MAX_FULL_CELLS:
+        lane_cache.full_cells |= plan.full
+
+
+def _missing_values(plan: ClaimPlan, now: int) -> dict[str, Any]:
+    numbers, subjects = zip(*sorted(plan.missing), strict=True)
+    return {"limit_ids": [str(number) for number in numbers], "subjects": list(subjects), "now": now}
+
+
+def _inspect_values(
+    lane_cache: LaneCache, request: ClaimRequest, first: int | None, count_held: bool
+) -> dict[str, Any]:
+    lanes = SUSPECT_LANES if request.only_suspects else ORDINARY_LANES
+    return {
+        "first": lanes[0] if first is None else (first << RANK_SHIFT) - 1,
+        "last": lanes[1],
+        "closed": [str(cell) for cell in lane_cache.full_cells],
+        "dated": lane_cache.has_deadlines,
+        "counting": count_held,
+        "at_most": request.limit,
+    }
+
+
+async def _claim_planned(
+    run: Run,
+    lane_cache: LaneCache,
+    edges: Edges,
+    names: Names,
+    find: Find,
+    request: ClaimRequest,
+    snapshot: ClaimSnapshot,
+    plan: ClaimPlan,
+    now: int,
+) -> tuple[ClaimResult | None, bool]:
+    """Claim what was planned. The flag is true if a repeat may claim more: another worker had used up a meter, or one
+    lane had fewer jobs than planned while another filled its quota."""
+    if not plan.quotas:
+        return None, False
+    worker = await names.actor(request.worker)
+    meters = sorted((meter for meter in snapshot.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
+    pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
+    values = settle_and_claim_values([], request, lane_cache, edges, worker, now, relaxed=True) | {
+        "lanes": [str(lane) for lane in plan.quotas],
+        "quotas": [str(quota) for quota in plan.quotas.values()],
+        "pair_lanes": [str(lane) for lane, _ in pairs],
+        "pair_meters": [str(number) for _, number in pairs],
+        "meters": [str(meter.id) for meter in meters],
+        "seen": [str(meter.taken) for meter in meters],
+        "rooms": [str(plan.rooms[meter.id]) for meter in meters],
+        "takes": [str(plan.takes[meter.id]) for meter in meters],
+        "spent": [compacted_history(meter, snapshot.now) for meter in meters],
+        "rated": [str(meter.limit.rate is not None) for meter in meters],
+        "dated": lane_cache.has_deadlines,
+    }
+    rows = await run("claim_limited", values)
+    result = await ClaimResult.of(rows, names, find)
+    result.save_positions(lane_cache, with_floors=False)
+    claimed_per_lane = Counter(row[1] for row in rows[1:])
+    lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
+    meters_used_up = result.promoted  # this statement counts them in that column
+    missing = len(result.claimed) < sum(plan.quotas.values())
+    return result, meters_used_up > 0 or (lane_filled and missing)
+
+
+class PostgresTx(PlainClaimTx):
+    """The transaction that the store passes to the engine: all queries, settling, claims with and without limits."""
+
+    async def _claim_limited(self, request: ClaimRequest) -> list[Claimed]:
+        """Meters are locked once, in the order of their ids: locked in two steps, two transactions could deadlock."""
+        await self._set_plan_options()
+        result = await claim_within_limits(
+            self._run,
+            self.refresh_lane_cache,
+            self.lane_cache,
+            self._edges,
+            self.names,
+            self.find_name,
+            [],
+            request,
+            self.now,
+            once=True,
+        )
+        self.wrote |= result.wrote
+        return result.claimed
+
+    async def _run(self, name: str, values: Mapping[str, Any]) -> list[Any]:
+        return await fetch_rows(self.connection, compiled(self._texts[name]), {**values, "relaxed": False})

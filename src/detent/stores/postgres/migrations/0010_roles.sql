@@ -1,3 +1,0 @@
--- The roles of a person, as approvals require them: a JSON list of names.
-
-ALTER TABLE tokens ADD COLUMN roles text NOT NULL DEFAULT '[]';
