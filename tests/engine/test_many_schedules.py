@@ -25,7 +25,7 @@ from detent.proof.verify.verify import verify
 from detent.stores.postgres.tx import PostgresTxQueries
 from detent.stores.sqlite.store import SqliteStore
 from detent.stores.sqlite.tx import SqliteTxQueries
-from support.acts import submit
+from support.acts import events_of, submit
 from support.clock import START, FakeClock
 from support.stores import Place, make_engine
 from support.waiting import until
@@ -76,7 +76,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
 
     def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(self: Any, name: str, *values: Any, **named: Any) -> Any:
+        def run(self: Any, name: str, /, *values: Any, **named: Any) -> Any:
             counts[name] += 1
             return original(self, name, *values, **named)
 
@@ -107,6 +107,19 @@ async def test_a_batch_runs_as_many_statements_as_one_schedule(
     assert counts[1].total() < 16
     named = await check(engine)
     assert {schedule.overlapped for name, schedule in named.items() if name.startswith("skip-1")} == {1}
+
+
+async def test_new_names_of_a_batch_cost_one_round_trip(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actor of a fire is its schedule. Rows hold a number for it, and 40 new ones are interned together."""
+    await add_many(engine, 40)
+    clock.advance(60)
+    with statements(monkeypatch) as ran:
+        jobs = await fire(engine)
+    in_process = isinstance(engine.store, SqliteStore)
+    assert (len(jobs), ran["intern_actors"], ran["add_actor"]) == ((40, 0, 40) if in_process else (40, 1, 0))
+    assert {(await events_of(engine, job.id))[0].actor for job in jobs} == {f"schedule:tick-{n}" for n in range(40)}
 
 
 async def test_none_due_costs_one_statement_and_reads_one_row(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

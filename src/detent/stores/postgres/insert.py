@@ -239,6 +239,7 @@ async def _individual(names: Names, changes: Sequence[Change], lanes: Sequence[i
     states = [names.state_ids[change.after.contract, change.after.status] for change in changes]
     jobs = _columns(_plain_values(change.after) for change in changes)
     events = [event for change in changes for event in change.events]
+    await names.intern_actors(event.actor for event in events if event.actor is not None)
     numbers = _columns([(await names.edge(event), await _actor(names, event)) for event in events])
     data = [as_text(event.data) for event in events]
     event_lanes = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]

@@ -3,6 +3,7 @@
 The numbers never change, so that every name is read from the database once and then kept.
 """
 
+import json
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,6 +26,8 @@ from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY
 
 Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
+Intern = Callable[[str, dict[str, str]], Awaitable[Any]]
+"""(table, columns) -> id of the row, which is inserted if it is new; ("actors", names as JSON) -> rows (id, name)."""
 _NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", READY, "worker"})
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
@@ -60,8 +63,7 @@ class Names:
     """The names of one database. Calls that may meet a new number get `find`, which looks it up."""
 
     lane_cache: LaneCache
-    intern: Callable[[str, dict[str, str]], Awaitable[int]]
-    """(table, columns) -> id of the row, which is inserted if it is new."""
+    intern: Intern
     state_ids: dict[tuple[str, str], int] = field(default_factory=dict)
     states: dict[int, tuple[str, str, Phase]] = field(default_factory=dict)
     """state -> (contract, status, phase)"""
@@ -80,7 +82,7 @@ class Names:
         """The states of jobs in this status: more than one if a later declaration changed its flags."""
         return [number for number, state in self.states.items() if state == (contract, status, phase)]
 
-    def within(self, intern: Callable[[str, dict[str, str]], Awaitable[int]]) -> "Names":
+    def within(self, intern: Intern) -> "Names":
         """The same names for a transaction that interns new ones itself: they are not kept, as it may roll back."""
         return replace(
             self,
@@ -104,6 +106,13 @@ class Names:
             number = await self.intern("actor", {"name": name})
             self._keep_actor(number, name)
         return number
+
+    async def intern_actors(self, names: Iterable[str]) -> None:
+        """Intern several names in one statement; one by one, each of them takes a transaction."""
+        new = sorted(set(names) - self.actor_ids.keys())
+        if len(new) > 1:
+            for number, name in await self.intern("actors", {"names": json.dumps(new)}):
+                self._keep_actor(number, name)
 
     def _keep_actor(self, number: int, name: str) -> None:
         if len(self.actors) >= _MAX_ACTORS:

@@ -405,6 +405,17 @@ INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, 
 SELECT id, :seq::int, :edge::int, :at::bigint, :actor::int, :execution_no::int, :retries::int, :data::text, lane,
   pg_current_xact_id()::text::bigint FROM detent.jobs WHERE id = :job_id::uuid;
 
+-- name: intern_actors
+-- In one order, so that two statements cannot deadlock. A name that another transaction inserts meanwhile is left out.
+WITH wanted AS (
+  SELECT value AS name FROM json_array_elements_text(:names::json)
+), added AS (
+  INSERT INTO detent.actors (name) SELECT name FROM wanted ORDER BY name ON CONFLICT DO NOTHING RETURNING id, name
+)
+SELECT id, name FROM added
+UNION ALL
+SELECT a.id, a.name FROM wanted w CROSS JOIN LATERAL (SELECT id, name FROM detent.actors WHERE name = w.name OFFSET 0) a;
+
 -- name: actor
 SELECT name FROM detent.actors WHERE id = :id;
 

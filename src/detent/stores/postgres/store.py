@@ -15,7 +15,7 @@ from detent.core.job import Change, Micros, Step
 from detent.core.uniform_batch import UniformBatch
 from detent.ports.claims import ClaimLimits, ClaimRequest
 from detent.ports.clock import Clock
-from detent.stores.tx_queries import StoreTx, TxQueries
+from detent.stores.tx_queries import StoreTx
 from detent.system.clock import SystemClock
 from detent.system.retry import CONFLICT
 
@@ -369,19 +369,19 @@ class PostgresStore(ClaimingStore):
         )
 
     def transaction_on(
-        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None
+        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
     ) -> StoreTx:
         return StoreTx(self.queries_on(connection, run))
 
     def queries_on(
-        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None
+        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
     ) -> PostgresTx:
         """A transaction on the caller's connection; the caller commits it.
 
         run: for blocking connections, runs a coroutine on this store's event loop and returns its result.
         """
 
-        async def intern(table: str, values: dict[str, str]) -> int:
+        async def intern(table: str, values: dict[str, str]) -> Any:
             return run(self._intern_apart(table, values)) if run else await self._intern_apart(table, values)
 
         names = replace(self._names, intern=intern)
@@ -389,12 +389,12 @@ class PostgresStore(ClaimingStore):
             connection, self.now(), self._lane_cache, self._texts, self._namespace, names, intern, edges=self._edges
         )
 
-    async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
+    async def _intern_apart(self, table: str, values: dict[str, str]) -> Any:
         """Intern on the side connection: the row stays even if the transaction that needed it rolls back."""
 
-        async def act(connection: Connection) -> int:
+        async def act(connection: Connection) -> Any:
             async with read_committed(connection):
-                return await TxQueries.intern(self._tx(connection, writes=True), table, values)
+                return await self._tx(connection, writes=True).intern_here(table, values)
 
         return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
 

@@ -1,7 +1,7 @@
 """One Postgres transaction: runs the named queries, and the operations that differ from other stores."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from detent.stores.tx_queries import TxQueries
 from .connections import Connection
 from .dialect import compiled, is_uuid, without_locks
 from .insert import insert
-from .names import PLAIN_COLUMNS, Names
+from .names import PLAIN_COLUMNS, Intern, Names
 
 _EVENT_WIDTH = len(EVENT_COLUMNS)
 _TAIL_WINDOW = 2_000
@@ -119,7 +119,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         texts: dict[str, str],
         namespace: str,
         names: Names,
-        intern: Callable[[str, dict[str, str]], Awaitable[int]],
+        intern: Intern,
         writes: bool = True,
         interns_itself: bool = False,
         read_seconds: float | None = None,
@@ -132,7 +132,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         """True: jobs may have become claimable, so that other processes are notified after the commit."""
         self._texts = texts
         self.namespace = namespace
-        self.names = names.within(self._intern_here) if interns_itself else names
+        self.names = names.within(self.intern_here) if interns_itself else names
         self.ended_leases: list[str] = []
         """Jobs that are no longer leased, if this transaction commits."""
         self._intern_apart = intern
@@ -243,11 +243,14 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         await super().resume(kind, name)
         self.made_ready = True
 
-    async def _intern_here(self, table: str, values: dict[str, str]) -> int:
-        """On this connection, behind PgBouncer: all of its connections may be busy with transactions that wait for one
-        more."""
+    async def intern_here(self, table: str, values: dict[str, str]) -> Any:
+        """In this transaction. So do all behind PgBouncer: its connections may all be busy with transactions that wait
+        for one more."""
+        if table == "actors":
+            return await self.query("intern_actors", **values)
         return await TxQueries.intern(self, table, values)
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
         """In a transaction of its own: the row stays even if this transaction rolls back."""
-        return await self._intern_apart(table, values)
+        row_id: int = await self._intern_apart(table, values)
+        return row_id

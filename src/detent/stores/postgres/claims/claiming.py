@@ -14,7 +14,7 @@ from detent.system.retry import CONFLICT
 from ..connections import LOST, Connection, terminate
 from ..dialect import Query, compiled
 from ..errors import translate
-from ..names import Names
+from ..names import Intern, Names
 from .claim import (
     MAX_REPEATS,
     SETTINGS,
@@ -41,9 +41,7 @@ MAX_BATCHES_IN_FLIGHT = 2
 class ClaimingStore(ABC):
     """Settles and claims; `PostgresStore` adds everything else."""
 
-    def __init__(
-        self, clock: Clock, texts: dict[str, str], intern: Callable[[str, dict[str, str]], Awaitable[int]]
-    ) -> None:
+    def __init__(self, clock: Clock, texts: dict[str, str], intern: Intern) -> None:
         self._clock = clock
         self._texts = texts
         self._lane_cache = LaneCache()
