@@ -3,12 +3,14 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from detent import Detent
 from detent.stores.sqlite import file_watch
-from support.waiting import within
+from detent.stores.sqlite.store import SqliteStore
+from support.waiting import until, within
 
 pytestmark = pytest.mark.anyio
 
@@ -26,10 +28,11 @@ async def changes_after_commit_of_another_store(folder: Path) -> bool:
     """Whether a watch sees the commit of a second store on the same file within two seconds."""
     ours, theirs = make_app(folder / "jobs.db"), make_app(folder / "jobs.db")
     async with ours, theirs:
-        watch = ours.engine.store.watch()
+        store = cast(SqliteStore, ours.engine.store)
+        watch = store.watch()
         await watch.changed(0.01)
         waiting = asyncio.ensure_future(watch.changed(2))
-        await asyncio.sleep(0.05)
+        await until(lambda: store._waiters)
         await theirs.jobs["work"].enqueue()
         return await within(10, waiting)
 
