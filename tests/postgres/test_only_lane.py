@@ -112,7 +112,7 @@ async def test_both_statements_claim_the_same(engine: Engine, database: Database
     other = await asyncpg.connect(database.url)
     try:
         async with other.transaction():
-            await other.fetch("SELECT 1 FROM detent.jobs WHERE id = ANY ($1::uuid[]) FOR UPDATE", locked)
+            await other.fetch("SELECT 1 FROM detent.queue WHERE id = ANY ($1::uuid[]) FOR UPDATE", locked)
             general = await outcome(connection, store, GENERAL, values)
             assert general["claimed"] or len(locked) == len(waiting) or store._lane_cache.floors
             assert await outcome(connection, store, FROM_LANE, values) == general
@@ -132,6 +132,44 @@ async def test_the_short_statement_is_used_while_one_lane_has_jobs(engine: Engin
     assert [one, two, three] == [FROM_LANE] * 3
     assert last == "claim", "the one before found nothing, so it looks at all lanes at once"
     assert held == []
+
+
+async def test_locked_jobs_are_skipped_by_the_general_statement(
+    engine: Engine, database: Database, statements: list[str]
+) -> None:
+    """The short statement waits for a moment; then the general one settles and claims what nobody has locked."""
+    for _ in range(30):
+        await submit(engine)
+    held = await round_of(engine, [], 10)
+    running, waiting = (
+        held[3].id,
+        database.sql("SELECT id FROM detent.queue ORDER BY due_at, id OFFSET 4 LIMIT 1")[0][0],
+    )
+    other = await asyncpg.connect(database.url)
+    try:
+        async with other.transaction():
+            await other.fetch("SELECT 1 FROM detent.jobs WHERE id = ANY ($1::uuid[]) FOR UPDATE", [running, waiting])
+            claimed = await round_of(engine, [job for job in held if job.id != running], 10)
+    finally:
+        await other.close()
+    assert statements[-2:] == [FROM_LANE, GENERAL]
+    assert len(claimed) == 10
+    assert str(waiting) not in {job.id for job in claimed}
+    assert database.sql("SELECT count(*) FROM detent.job_list WHERE status = 'succeeded'") == [(9,)]
+
+
+async def test_a_job_of_another_worker_is_settled_too(engine: Engine, database: Database) -> None:
+    for _ in range(30):
+        await submit(engine)
+    request = engine.claim_request("w2", 3, LEASE_SECONDS)
+    (of_another, *_) = (await engine.settle_and_claim([], request)).claimed
+    held = await round_of(engine, [], 10)
+    await round_of(engine, [*held, of_another], 10)
+    events = database.sql(
+        f"SELECT actor FROM detent.event_list WHERE job_id = '{of_another.id}' ORDER BY seq DESC LIMIT 1"
+    )
+    assert events == [("w2",)]
+    assert database.sql("SELECT count(*) FROM detent.job_list WHERE status = 'succeeded'") == [(11,)]
 
 
 async def test_other_lanes_are_looked_at_again_after_a_while(

@@ -12,6 +12,9 @@ from detent.core.options.job_options import JobKeys
 
 T = TypeVar("T")
 
+TRACE_PREFIX = "trace-"
+"""Before the job's id, in the trace id of a job that was submitted without one. Rows do not hold it."""
+
 
 def columns_of(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))

@@ -30,7 +30,7 @@ class RandomIds:
         return f"{ordered[:8]}-{ordered[8:12]}-7{ordered[12:]}-{_VARIANT[tail[0]]}{tail[1:4]}-{tail[4:]}"
 
     def token(self) -> str:
-        return os.urandom(12).hex()
+        return secrets.token_urlsafe(12)
 
     def _tail(self) -> str:
         """16 random hex digits, drawn in bulk. `pop` is atomic, so that no two threads get the same."""

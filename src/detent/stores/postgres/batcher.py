@@ -74,7 +74,14 @@ class InsertBatcher:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
             async with self._single_statement(self._connection):
-                return await insert(self._connection, self._namespace, self._names, changes, lanes)
+                return await insert(
+                    self._connection,
+                    self._namespace,
+                    self._names,
+                    changes,
+                    lanes,
+                    in_transaction=self._connection.is_in_transaction(),
+                )
         except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):

@@ -71,19 +71,19 @@ _MASKS = {
 _WALK = ("part_promote", "part_walk")
 _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     "settle_and_claim": (
-        ("part_now", "part_settle", *_WALK, "part_pick", "part_claim", "part_log_both"),
+        ("part_now", "part_settle", "part_done", *_WALK, "part_pick", "part_claim", "part_log_both"),
         "part_answer",
         _ORDINARY,
     ),
     # While a lane is the only one with jobs: no walk and no promotion, a fifth of the cost. See LaneCache.only_lane.
     "settle_and_claim_from_lane": (
-        ("part_now_lane", "part_settle", "part_pick_lane", "part_claim", "part_log_both"),
+        ("part_now_lane", "part_settle_waiting", "part_done", "part_claim_lane", "part_log_both"),
         "part_answer",
-        {"{promoted}": "0", "{version}": "(SELECT version FROM t)"},
+        {"{promoted}": "0", "{version}": "(SELECT version FROM t)", "{lock_ms}": "20"},
     ),
     # The walk starts at rank :first instead of the highest priority.
     "settle_and_claim_from_rank": (
-        ("part_now", "part_settle", *_WALK, "part_pick", "part_claim", "part_log_both"),
+        ("part_now", "part_settle", "part_done", *_WALK, "part_pick", "part_claim", "part_log_both"),
         "part_answer",
         _ORDINARY | {"{first}": ":first::bigint"},
     ),
@@ -99,14 +99,14 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
         _SUSPECTS,
     ),
     "claim_by_id": (
-        ("part_now_by_id", "part_settle", "part_claim_by_id", "part_log_both"),
+        ("part_now_by_id", "part_settle", "part_done", "part_claim_by_id", "part_log_both"),
         "part_answer",
         {"{promoted}": "0", "{version}": "NULL::bigint"},
     ),
     # A claim within limits takes two statements. The first settles, promotes and reads the lanes, the leased jobs and
     # the meters; claim_plan.py computes quotas per lane; the second claims them if the meters still allow it.
     "settle_and_inspect": (
-        ("part_now", "part_settle", *_WALK, "part_log_settled", "part_inspect"),
+        ("part_now", "part_settle", "part_done", *_WALK, "part_log_settled", "part_inspect"),
         "part_answer_inspection",
         {"{first}": ":first::bigint", "{last}": ":last::bigint", "{closed}": _FULL_CELLS},
     ),
@@ -123,9 +123,10 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
 def claim_statements(parts: Mapping[str, str]) -> dict[str, str]:
     """The claim statements, composed of named parts."""
     statements = {}
+    lists = {f"{{{name.removeprefix('list_')}}}": text for name, text in parts.items() if name.startswith("list_")}
     for name, (ctes, answer, placeholders) in _CLAIM_STATEMENTS.items():
         text = "WITH RECURSIVE " + ", ".join(parts[part] for part in ctes) + "\n" + parts[answer]
-        for placeholder, value in {**placeholders, **_MASKS}.items():
+        for placeholder, value in {**lists, **placeholders, **_MASKS}.items():
             text = text.replace(placeholder, value)
         statements[name] = text
     return statements

@@ -22,7 +22,7 @@ from detent.stores.lanes import (
     group_of,
     party_of,
 )
-from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY
+from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY, TRACE_PREFIX
 
 Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
@@ -32,7 +32,14 @@ _NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
 _RAW = ("lane", "state", "worker", *PLAIN_COLUMNS)
-RAW_COLUMNS = ", ".join(_RAW)
+_COUNTERS = frozenset({"failures", "retries", "interruptions", "losses"})
+_IF_NULL = {
+    **dict.fromkeys(_COUNTERS, "0"),
+    "trace_id": f"'{TRACE_PREFIX}' || id",
+    "effect_root": "id::text",
+}
+"""What NULL stands for in columns whose value is the same, or can be derived, for most jobs."""
+RAW_COLUMNS = ", ".join(f"coalesce({name}, {_IF_NULL[name]}) AS {name}" if name in _IF_NULL else name for name in _RAW)
 """The columns of table jobs from which `Names.job` builds a job."""
 _KINDS = {bool: "boolean", int: "integer"}
 
@@ -49,9 +56,14 @@ def sql_type(column: str) -> str:
     return next((name for python, name in _KINDS.items() if python in (kind, *get_args(kind))), "text")
 
 
-RAW_ASSIGNMENTS = ", ".join(f"{name} = :{name}::{sql_type(name)}" for name in ("state", *MUTABLE) if name in _RAW)
+def _assignment(name: str) -> str:
+    value = f":{name}::{sql_type(name)}"
+    return f"{name} = nullif({value}, 0)" if name in _COUNTERS else f"{name} = {value}"
+
+
+RAW_ASSIGNMENTS = ", ".join(_assignment(name) for name in ("state", *MUTABLE) if name in _RAW)
 """The columns that a change of a job may write."""
-_DUE_AT, _UPDATED_AT, _EFFECT_ROOT, _ID = map(_RAW.index, ("due_at", "updated_at", "effect_root", "id"))
+_DUE_AT, _UPDATED_AT = map(_RAW.index, ("due_at", "updated_at"))
 
 
 def edge_key(event: Event) -> tuple[str, str, str]:
@@ -153,7 +165,7 @@ class Names:
             phase=phase,
             ready=phase is Phase.CLAIMABLE and row[_DUE_AT] <= row[_UPDATED_AT],
             worker=None if worker is None else self.actors[worker],
-            **dict(zip(PLAIN_COLUMNS, row[3:], strict=True)) | {"effect_root": row[_EFFECT_ROOT] or row[_ID]},
+            **dict(zip(PLAIN_COLUMNS, row[3:], strict=True)),
         )
 
     def claimed(self, row: Any) -> Claimed:
@@ -164,7 +176,7 @@ class Names:
         tenant_id, _ = self.lane_cache.parties[lane & PARTY_MASK]
         return Claimed(
             job_id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
-            trace_id, effect_root or job_id, key, cancel, due_at, traceparent, parent_id,
+            trace_id or TRACE_PREFIX + job_id, effect_root or job_id, key, cancel, due_at, traceparent, parent_id,
             losses >= 2 or lane >= FIRST_SUSPECT_LANE,
         )  # fmt: skip
 

@@ -110,8 +110,8 @@ WITH held AS MATERIALIZED (
 ), kept AS (
   UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
 )
-SELECT id::text, lane, payload::text, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
-  cancel_requested::text, due_at, 0, traceparent, parent_id, token, losses, NULL
+SELECT id::text, lane, payload::text, execution_no, coalesce(retries, 0), version, timeout_ms, trace_id, effect_root, idempotency_key,
+  cancel_requested::text, due_at, 0, traceparent, parent_id, token, coalesce(losses, 0), NULL
 FROM kept ORDER BY lane, due_at, id;
 
 -- name: clock
@@ -312,7 +312,7 @@ WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version 
 
 -- name: claimable
 -- All jobs of these contracts that wait for a worker now.
-SELECT j.id, j.version, j.failures FROM (
+SELECT j.id, j.version, coalesce(j.failures, 0) FROM (
   SELECT id FROM detent.queue UNION ALL SELECT id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock})) q
 CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE id = q.id OFFSET 0) j WHERE j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))));
 

@@ -46,12 +46,17 @@ CREATE TABLE detent.actors (
 -- key has a column that claims and settlements change, so that these updates are heap-only (HOT). The fillfactor leaves
 -- room for the two versions that they write; with 70 a third of them went to other pages and cost more bytes in all.
 CREATE TABLE detent.jobs (
+  -- Never change, and come first: the log of an update leaves out the bytes before the first change and after the last.
   -- identity
   id                uuid PRIMARY KEY,
   -- order of claims: contract, queue, job type, tenant and limit key, see lanes.py
   lane              bigint NOT NULL,
-  -- times
   created_at        bigint NOT NULL,
+  max_retries       detent.counter NOT NULL,
+  priority          smallint NOT NULL,
+  wait_parked       boolean NOT NULL DEFAULT false,
+  -- Change with every claim and settlement.
+  -- times
   updated_at        bigint NOT NULL,
   due_at            bigint,
   started_at        bigint,
@@ -63,18 +68,15 @@ CREATE TABLE detent.jobs (
   state             detent.state NOT NULL,
   version           detent.ordinal NOT NULL,
   execution_no      detent.counter NOT NULL DEFAULT 0,
-  failures          detent.counter NOT NULL DEFAULT 0,
-  retries           detent.counter NOT NULL DEFAULT 0,
-  interruptions     detent.counter NOT NULL DEFAULT 0,
-  losses            detent.counter NOT NULL DEFAULT 0,
-  max_retries       detent.counter NOT NULL,
-  priority          smallint NOT NULL,
-  wait_parked       boolean NOT NULL DEFAULT false,
-  token             text,
-  -- request and result
-  payload           detent.json_object NOT NULL,
+  -- result, token of the lease, request
   result            detent.json_text,
-  -- what few jobs have: NULL costs one bit
+  token             text,
+  payload           detent.json_object NOT NULL,
+  -- What few jobs have: NULL costs one bit. Counters of what went wrong: NULL stands for 0.
+  failures          detent.ordinal,
+  retries           detent.ordinal,
+  interruptions     detent.ordinal,
+  losses            detent.ordinal,
   timeout_ms        detent.milliseconds,
   deadline_at       bigint,
   next_retry_at     bigint,
@@ -96,9 +98,9 @@ CREATE TABLE detent.jobs (
   parent_id         text,
   dlq_id            text,
   requeued_from     text,
-  -- NULL stands for the job's own id
+  -- NULL stands for the job's own id, and in trace_id for 'trace-' and the job's id
   effect_root       text
-) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 36, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- Triggers raise the error after the change: a BEFORE trigger would lock every row a second time.
 CREATE FUNCTION detent.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -119,44 +121,47 @@ DECLARE
       WHEN 2 THEN num_nonnulls(NEW.worker, NEW.lease_until, NEW.finished_at, NEW.result) = 0
       ELSE num_nonnulls(NEW.worker, NEW.lease_until, NEW.wait_name, NEW.cancel_requested) = 0
         AND NEW.finished_at IS NOT NULL END
-    AND NEW.updated_at >= NEW.created_at AND NEW.failures <= NEW.max_retries + 1 AND NEW.retries <= NEW.failures
+    AND NEW.updated_at >= NEW.created_at AND coalesce(NEW.failures, 0) <= NEW.max_retries + 1
+    AND coalesce(NEW.retries, 0) <= coalesce(NEW.failures, 0)
     AND (NEW.started_at IS NOT NULL) = (NEW.execution_no > 0)
     AND num_nonnulls(NEW.wait_name, NEW.wait_kind) <> 1 AND (NOT NEW.wait_parked OR NEW.wait_name IS NOT NULL)
     AND (NEW.next_retry_at IS NOT NULL) = (NEW.state & 4 = 4)
     AND (NEW.next_retry_at IS NULL OR NEW.next_retry_at = NEW.due_at))$rule$;
 BEGIN
+  -- A status may have become one that reopens since the job got there, hence the look at table states.
   EXECUTE format($sql$
     CREATE FUNCTION detent.check_new_job() RETURNS trigger LANGUAGE plpgsql AS $check$
     BEGIN
-      IF NOT %s THEN
+      IF NOT %1$s THEN
         RAISE EXCEPTION 'jobs: the columns of the row do not fit its state'
           USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
       END IF;
       RETURN NULL;
     END $check$;
+    CREATE FUNCTION detent.check_changed_job() RETURNS trigger LANGUAGE plpgsql AS $check$
+    DECLARE
+      violated text := CASE WHEN NOT %1$s THEN 'the columns of the row do not fit its state'
+        WHEN OLD.state >> 14 <> NEW.state >> 14 THEN 'a job keeps its contract'
+        WHEN (OLD.version <> NEW.version OR OLD.state <> NEW.state) AND NOT EXISTS (
+          SELECT 1 FROM detent.states o JOIN detent.states n USING (contract, status)
+          WHERE o.id = OLD.state AND n.reopens) THEN 'an end is final' END;
+    BEGIN
+      IF violated IS NOT NULL THEN
+        RAISE EXCEPTION 'jobs: %%', violated
+          USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+      END IF;
+      RETURN NULL;
+    END $check$;
     CREATE TRIGGER jobs_new_rules AFTER INSERT ON detent.jobs FOR EACH ROW EXECUTE FUNCTION detent.check_new_job();
-    CREATE TRIGGER jobs_rules AFTER UPDATE ON detent.jobs FOR EACH ROW WHEN (%s IS NOT TRUE)
-      EXECUTE FUNCTION detent.refuse('jobs: the columns of the row do not fit its state')$sql$, fits, fits);
+    CREATE TRIGGER jobs_rules AFTER UPDATE ON detent.jobs FOR EACH ROW
+      WHEN (%1$s IS NOT TRUE OR OLD.state >> 14 <> NEW.state >> 14 OR OLD.state & 11 = 3)
+      EXECUTE FUNCTION detent.check_changed_job()$sql$, fits);
 END $do$;
-CREATE TRIGGER jobs_contract AFTER UPDATE OF state ON detent.jobs FOR EACH ROW
-  WHEN (OLD.state >> 14 <> NEW.state >> 14) EXECUTE FUNCTION detent.refuse('jobs: a job keeps its contract');
--- The status may have become one that reopens since the job got there, hence the look at table states.
-CREATE FUNCTION detent.check_ended_job() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF (OLD.version <> NEW.version OR OLD.state <> NEW.state) AND NOT EXISTS (
-      SELECT 1 FROM detent.states o JOIN detent.states n USING (contract, status) WHERE o.id = OLD.state AND n.reopens) THEN
-    RAISE EXCEPTION 'jobs: an end is final'
-      USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
-  END IF;
-  RETURN NULL;
-END $$;
-CREATE TRIGGER jobs_ended AFTER UPDATE OF state, version ON detent.jobs FOR EACH ROW WHEN (OLD.state & 11 = 3)
-  EXECUTE FUNCTION detent.check_ended_job();
 -- Columns that describe a job never change. Of its lane only the rank does: a wrong lane would change the order of claims.
 CREATE TRIGGER jobs_fixed AFTER UPDATE OF id, priority, payload, created_at ON detent.jobs
   FOR EACH STATEMENT EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
 CREATE TRIGGER jobs_lane AFTER UPDATE OF lane ON detent.jobs FOR EACH ROW
-  WHEN (NEW.lane <> (CASE WHEN NEW.losses >= 2 THEN 255 ELSE 100 - NEW.priority END::bigint << 55)
+  WHEN (NEW.lane <> (CASE WHEN coalesce(NEW.losses, 0) >= 2 THEN 255 ELSE 100 - NEW.priority END::bigint << 55)
     + (OLD.lane & 36028797018963967))
   EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
 
@@ -365,11 +370,12 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   j.created_at, j.updated_at, j.due_at,
   -- Not EXISTS, for which the planner may read the whole queue once.
   coalesce((SELECT true FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id), false) AS ready,
-  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries,
-  j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
+  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no,
+  coalesce(j.failures, 0) AS failures, coalesce(j.retries, 0) AS retries, coalesce(j.interruptions, 0) AS interruptions,
+  coalesce(j.losses, 0) AS losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
   j.cancel_requested::text AS cancel_requested, j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt,
-  j.schedule_type, j.scheduled_at, j.trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from,
+  j.schedule_type, j.scheduled_at, coalesce(j.trace_id, 'trace-' || j.id) AS trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from,
   coalesce(j.effect_root, j.id::text) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
 FROM detent.jobs j

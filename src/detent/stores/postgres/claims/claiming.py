@@ -5,6 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import asyncpg
+
+from detent.core.errors import StoreUnavailable
 from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
@@ -201,7 +204,13 @@ class ClaimingStore(ABC):
         only_lane = self._lane_cache.find_only_lane(values["groups"], started) if name == "settle_and_claim" else None
         if only_lane is not None:
             name, extra_values = "settle_and_claim_from_lane", lane_values(self._lane_cache, only_lane)
-        rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
+        try:
+            rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
+        except StoreUnavailable as error:
+            if only_lane is None or not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise
+            only_lane, extra_values = None, {}
+            rows = await self._run_claim_query("settle_and_claim", values)
         result = await ClaimResult.of(rows, self._names, self._find_name)
         self._open_claims.add(result.claim, result.claimed)
         if request and only_lane is not None:
