@@ -1,5 +1,5 @@
 -- Claims the jobs that messages of a stream name, and records successes.
--- Parts: part_now_by_id, part_settle, part_claim_by_id, part_log_both, part_answer.
+-- Parts: part_now_by_id, part_settle, part_done, part_claim_by_id, part_log_both, part_answer.
 -- Filled in: {promoted} = 0; {version} = NULL::bigint.
 -- Parameters are sent by number: $1 ids, $2 tokens, $3 results, $4 end_sources, $5 end_edges, $6 end_targets, $7
 --   family, $8 done_times, $9 done_numbers, $10 named_ids, $11 named_tokens, $12 named_counts, $13 claim_sources, $14
@@ -9,8 +9,8 @@ WITH RECURSIVE
 t AS MATERIALIZED (
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 ),
--- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
--- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
+-- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
@@ -20,15 +20,18 @@ held AS MATERIALIZED (
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
--- settled: leased -> final. Times never go backwards within a job, hence greatest().
+-- settled: leased -> final.
 ), settled AS (
-  UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
-    updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
+  UPDATE detent.jobs j SET state = h.target, result = h.result,
+-- The columns that a success sets, beside state and result.
+version = j.version + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
-  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
+  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, coalesce(j.retries, 0) AS retries, j.lane
+),
 -- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
-), done AS (
+done AS (
   DELETE FROM detent.claims c USING (
     SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
     CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
@@ -44,17 +47,21 @@ named AS MATERIALIZED (
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
     CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = j.state
-  WHERE j.failures = s.failures AND j.due_at <= (SELECT now FROM t)
+  WHERE coalesce(j.failures, 0) = s.failures AND j.due_at <= (SELECT now FROM t)
 -- claimed: claimable -> leased.
 ), claimed AS (
-  UPDATE detent.jobs j SET state = n.target, version = j.version + 1, token = n.token,
+  UPDATE detent.jobs j SET state = n.target, token = n.token,
+-- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
+version = j.version + 1, execution_no = j.execution_no + 1,
     worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
-    execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM named n WHERE j.ctid = n.at
-  RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
-    j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, 0 AS step, j.traceparent,
-    j.parent_id, j.token, j.losses, n.edge, j.updated_at, j.worker, j.lease_until
+  RETURNING
+-- The columns of a claimed job.
+j.id, j.lane, j.payload::text AS payload, j.execution_no, coalesce(j.retries, 0) AS retries, j.version, j.timeout_ms,
+    j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, j.traceparent,
+    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, 0 AS step, n.edge
 ), taken AS (
   DELETE FROM detent.queue q USING (
     SELECT k.at FROM claimed c CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.queue

@@ -117,14 +117,18 @@ mine AS MATERIALIZED (
 -- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
-  UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
+  UPDATE detent.jobs j SET state = m.target, token = :token::text,
+-- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
+version = j.version + 1, execution_no = j.execution_no + 1,
     worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
-    execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
-  RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
-    j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, m.step, j.traceparent,
-    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until, m.queued_at
+  RETURNING
+-- The columns of a claimed job.
+j.id, j.lane, j.payload::text AS payload, j.execution_no, coalesce(j.retries, 0) AS retries, j.version, j.timeout_ms,
+    j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, j.traceparent,
+    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, m.step, m.edge, m.queued_at
 -- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
 ), taken AS (
   DELETE FROM detent.queue q USING (

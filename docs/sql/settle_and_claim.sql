@@ -1,5 +1,5 @@
 -- One round of a worker: records successes and claims the next jobs, in one statement.
--- Parts: part_now, part_settle, part_promote, part_walk, part_pick, part_claim, part_log_both, part_answer.
+-- Parts: part_now, part_settle, part_done, part_promote, part_walk, part_pick, part_claim, part_log_both, part_answer.
 -- Filled in: {first} = -1::bigint; {last} = 9187343239835811839; {closed} = (nothing); {promoted} = (SELECT
 --   count(*)::int FROM promoted); {version} = (SELECT version FROM t).
 -- Parameters are sent by number: $1 version, $2 wanted, $3 groups, $4 paused_parties, $5 relaxed, $6 ids, $7 tokens, $8
@@ -16,8 +16,8 @@ t AS MATERIALIZED (
     CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
   FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 ),
--- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
--- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
+-- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
@@ -27,15 +27,18 @@ held AS MATERIALIZED (
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
--- settled: leased -> final. Times never go backwards within a job, hence greatest().
+-- settled: leased -> final.
 ), settled AS (
-  UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
-    updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
+  UPDATE detent.jobs j SET state = h.target, result = h.result,
+-- The columns that a success sets, beside state and result.
+version = j.version + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
-  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
+  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, coalesce(j.retries, 0) AS retries, j.lane
+),
 -- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
-), done AS (
+done AS (
   DELETE FROM detent.claims c USING (
     SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
     CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
@@ -143,14 +146,18 @@ mine AS MATERIALIZED (
 -- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
-  UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
+  UPDATE detent.jobs j SET state = m.target, token = :token::text,
+-- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
+version = j.version + 1, execution_no = j.execution_no + 1,
     worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
-    execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
-  RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
-    j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, m.step, j.traceparent,
-    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until, m.queued_at
+  RETURNING
+-- The columns of a claimed job.
+j.id, j.lane, j.payload::text AS payload, j.execution_no, coalesce(j.retries, 0) AS retries, j.version, j.timeout_ms,
+    j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, j.traceparent,
+    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, m.step, m.edge, m.queued_at
 -- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
 ), taken AS (
   DELETE FROM detent.queue q USING (

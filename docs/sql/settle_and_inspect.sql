@@ -1,5 +1,6 @@
 -- Within limits, first half: records successes and reads lanes, leased jobs and meters.
--- Parts: part_now, part_settle, part_promote, part_walk, part_log_settled, part_inspect, part_answer_inspection.
+-- Parts: part_now, part_settle, part_done, part_promote, part_walk, part_log_settled, part_inspect,
+--   part_answer_inspection.
 -- Filled in: {first} = :first::bigint; {last} = :last::bigint; {closed} = OR (h.lane & {cell_mask}) = ANY
 --   (CAST(:closed::text[] AS bigint[])).
 -- Parameters are sent by number: $1 version, $2 wanted, $3 groups, $4 paused_parties, $5 relaxed, $6 ids, $7 tokens, $8
@@ -16,8 +17,8 @@ t AS MATERIALIZED (
     CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
   FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 ),
--- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
--- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
+-- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
@@ -27,15 +28,18 @@ held AS MATERIALIZED (
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
--- settled: leased -> final. Times never go backwards within a job, hence greatest().
+-- settled: leased -> final.
 ), settled AS (
-  UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
-    updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
+  UPDATE detent.jobs j SET state = h.target, result = h.result,
+-- The columns that a success sets, beside state and result.
+version = j.version + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
-  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
+  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, coalesce(j.retries, 0) AS retries, j.lane
+),
 -- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
-), done AS (
+done AS (
   DELETE FROM detent.claims c USING (
     SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
     CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n

@@ -132,12 +132,12 @@ async def test_an_insert_is_repeated_after_a_conflict(engine: Engine, monkeypatc
 
     insert, attempts = batcher.insert, 0
 
-    async def conflict_once(*arguments: Any) -> set[str]:
+    async def conflict_once(*arguments: Any, **options: Any) -> set[str]:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
-        return await insert(*arguments)
+        return await insert(*arguments, **options)
 
     monkeypatch.setattr(batcher, "insert", conflict_once)
     assert await submit(engine) and attempts == 2

@@ -70,6 +70,8 @@ class Outbox(NamedTuple):
 
 
 NO_OUTBOX = Outbox()
+Destinations = tuple[frozenset[str], Outbox]
+"""The thin tables that new jobs belong to, and which of them get an item in the outbox."""
 
 
 def places_of(job: Job) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ def queued_statement(jobs: Shape, events: Shape, single: bool, namespace: str) -
     event_values, from_events = _select(events, _EVENT_TYPES, 2 + len(jobs.arrays) + len(jobs.constants), single)
     queue = tuple(name for name in (*jobs.ids, *jobs.arrays, *jobs.constants) if name in ("id", "lane", "due_at"))
     queue_values, from_queue = _select(jobs, _JOB_TYPES, 2, single, queue)
-    parsed = "" if single else f"named AS MATERIALIZED (SELECT $1::text[]::uuid[] AS ids), "
+    parsed = "" if single else "named AS MATERIALIZED (SELECT $1::text[]::uuid[] AS ids), "
     return f"""
 WITH {parsed}made AS (
   INSERT INTO {namespace}jobs ({_column_list(jobs)}) SELECT {job_values} {from_jobs}
@@ -188,7 +190,7 @@ def _select(
 
     Ids are passed as text[], because asyncpg looks up the type of other arrays on the server before the first call.
     """
-    uuid, text = _id_of(shape, single), "$1::text" if single else "u.named"
+    uuid, text = _id_of(shape, single), "$1::text" if single else "u.named::text"
     values = {name: uuid if name in ("id", "job_id") else text for name in shape.ids}
     values |= {name: uuid if name == "job_id" else f"u.{name}" for name in shape.arrays}
     values |= {name: f"${n}::{types[name]}" for n, name in enumerate(shape.constants, first + len(shape.arrays))}
@@ -235,11 +237,11 @@ async def _insert(
     names: Names,
     changes: Sequence[Change],
     lanes: Sequence[int],
-    places: tuple[frozenset[str], Outbox] | None,
+    destinations: Destinations | None,
 ) -> set[str]:
-    """places: the thin tables and the outbox of the new jobs; None if all of them are queued and nothing else."""
+    """destinations: None if all jobs go to the queue and nowhere else."""
     if len(changes) == 1 and len(changes[0].events) == 1:
-        return await _insert_one(connection, namespace, names, changes[0], lanes[0], places)
+        return await _insert_one(connection, namespace, names, changes[0], lanes[0], destinations)
     if isinstance(changes, UniformBatch):
         jobs, events = await _uniform(names, changes, lanes[0])
     else:
@@ -250,19 +252,18 @@ async def _insert(
     single = len(ids) == 1
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
-    text = _statement(job_shape, event_shape, single, places, namespace)
+    text = _statement(job_shape, event_shape, single, destinations, namespace)
     seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
     rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0] if rows else None
     return set() if inserted is None else set(ids) - set(inserted)
 
 
-def _statement(
-    jobs: Shape, events: Shape, single: bool, places: tuple[frozenset[str], Outbox] | None, namespace: str
-) -> str:
-    if places is None:
+def _statement(jobs: Shape, events: Shape, single: bool, destinations: Destinations | None, namespace: str) -> str:
+    if destinations is None:
         return queued_statement(jobs, events, single, namespace)
-    return statement(jobs, events, single, places[0], namespace, places[1])
+    places, outbox = destinations
+    return statement(jobs, events, single, places, namespace, outbox)
 
 
 async def _insert_one(
@@ -271,7 +272,7 @@ async def _insert_one(
     names: Names,
     change: Change,
     lane: int,
-    places: tuple[frozenset[str], Outbox] | None,
+    destinations: Destinations | None,
 ) -> set[str]:
     """The same for one job with one event, which is what single submits insert, with fewer steps."""
     job, (event,) = change.after, change.events
@@ -281,7 +282,7 @@ async def _insert_one(
     numbers_of_event = await names.edge(event), await _actor(names, event)
     event_row = (*_event_values(event), *numbers_of_event, as_text(event.data), lane)
     event_shape, event_parameters = _shape_of_row(_EVENT_COLUMNS, event_row, job.id)
-    text = _statement(job_shape, event_shape, True, places, namespace)
+    text = _statement(job_shape, event_shape, True, destinations, namespace)
     rows = await connection.fetch(text, job.id, *job_parameters, *event_parameters)
     return {job.id} if rows and rows[0][0] is not None else set()
 
