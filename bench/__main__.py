@@ -65,9 +65,14 @@ def _measures(text: str) -> list[str]:
 def sizes_of(options: argparse.Namespace) -> Sizes:
     jobs: int = options.jobs or (60_000 if options.full else 20_000)
     if not options.full:
-        return Sizes(jobs, pickups=min(100, jobs), growth=(jobs,), workers=(2,), sample=min(10_000, jobs))
+        return Sizes(
+            jobs, pickups=min(100, jobs), growth=(jobs,), workers=(2,), sample=min(10_000, jobs), alongside=jobs
+        )
     growth = (10_000, 100_000, 500_000) if options.jobs is None else (jobs, 10 * jobs)
-    return Sizes(jobs, 2.0, min(100, jobs), growth=growth, workers=(2, 4), sample=min(10_000, jobs))
+    alongside = growth[-1]
+    return Sizes(
+        jobs, 2.0, min(100, jobs), growth=growth, workers=(2, 4), sample=min(10_000, jobs), alongside=alongside
+    )
 
 
 def _run(

@@ -78,7 +78,7 @@ _FULL = "every event, row kept"
 
 CONTESTANTS = (
     Contestant(
-        "detent-postgres", "postgres", "detent", "public API, 500 slots, separate worker process",
+        "detent-postgres", "postgres", "detent", "public API, 1,000 slots, separate worker process",
         _FULL, DURABLE_PG, in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(

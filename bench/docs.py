@@ -122,15 +122,16 @@ def _model(data: dict[str, Any], readings: Readings) -> str:
     cost = cost_of(readings, name)
     if cost is None:
         return "*Not measured in this run: CPU per job on Postgres.*"
+    log_bytes = readings.median("log written a drained job", name) or 0
     rows = []
     for workers, rate in measured_rates(readings, name).items():
         predicted = cost.predicted(workers, cores)
-        rows.append(
-            [f"{workers} on this machine", format_number(predicted), format_number(rate), f"{rate / predicted:.2f}"]
-        )
-    for size in (4, 16, 64):
-        workers_needed = f"enough for a server of {size} cores ({cost.workers_needed(size):.0f} worker cores)"
-        rows += [[workers_needed, format_number(cost.server_alone(size)), "not measured", ""]]
+        compared = [format_number(predicted), format_number(rate), f"{rate / predicted:.2f}"]
+        rows.append([f"{workers} on this machine", *compared, f"{rate * log_bytes / 1e6:.0f}"])
+    for size in (4, 8):
+        rate = cost.server_alone(size)
+        needed = f"a server of {size} cores and {cost.workers_needed(size):.0f} worker cores elsewhere"
+        rows.append([needed, format_number(rate), "not measured", "", f"{rate * log_bytes / 1e6:.0f}"])
     worker, server = cost.worker * 1e6, cost.server * 1e6
-    head = f"One job costs {worker:.0f} µs of a worker's core and {server:.0f} µs of the server's.\n\n"
-    return head + _rows(["workers", "predicted jobs/s", "measured jobs/s", "measured / predicted"], rows)
+    head = f"Draining a job costs {worker:.0f} µs of a worker's core and {server:.0f} µs of the server's.\n\n"
+    return head + _rows(["workers", "predicted jobs/s", "measured jobs/s", "measured / predicted", "log, MB/s"], rows)

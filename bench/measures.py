@@ -32,6 +32,8 @@ class Sizes:
     sample: int = 10_000
     """Number of jobs whose cost is measured at the start of a backlog, and after a history."""
     workers: tuple[int, ...] = ()
+    alongside: int = 0
+    """Jobs that are enqueued and drained at the same time."""
 
 
 class ContestantRun:
@@ -226,6 +228,45 @@ def several_workers(run: ContestantRun, sizes: Sizes, readings: Readings) -> Non
         readings.add(f"drain by {number} workers", run.name, jobs / (done - first))
 
 
+def alongside(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """CPU of the server per job, from the enqueue to the end, while jobs are enqueued and drained at the same time."""
+    if run.contestant.store != "postgres" or not run.contestant.in_short_form or run.contestant.variant == "200":
+        return
+    jobs = min(sizes.alongside, 10 * run.contestant.max_jobs)
+    run.client.request("reset")
+    run.service.prepare(run.url)
+    before = run.service.cpu()
+    _enqueue_and_drain(run, jobs)
+    after = run.service.cpu()
+    if before is not None and after is not None:
+        cost = (after - before) / jobs * 1e6
+        readings.add("server CPU per 1,000 jobs, enqueue included", run.name, cost, "ms", lower=True)
+
+
+def _enqueue_and_drain(run: ContestantRun, jobs: int) -> None:
+    """A tenth of the jobs is enqueued beforehand, so that the worker always finds some."""
+    run.client.request("fill", _DRAIN_SECONDS, jobs=jobs // 10)
+    with run.workers() as workers:
+        workers.wait_for(1, _START_SECONDS)
+        run.client.request("fill", _DRAIN_SECONDS, jobs=jobs - jobs // 10)
+        _wait_until_drained(run, workers, jobs)
+
+
+def snapshot(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The drain while another transaction has kept its snapshot since many jobs ago, so that nothing is vacuumed."""
+    if run.contestant.store != "postgres" or not run.contestant.measure_growth or not run.contestant.calls_handlers:
+        return
+    jobs = min(sizes.jobs, run.contestant.max_jobs)
+    run.client.request("reset")
+    with run.service.open_snapshot(run.url):
+        _enqueue_and_drain(run, min(sizes.alongside, 10 * run.contestant.max_jobs))
+        run.client.request("fill", _DRAIN_SECONDS, jobs=jobs)
+        with run.workers() as workers:
+            first = workers.wait_for(1, _START_SECONDS).first
+            done = _wait_until_drained(run, workers, jobs)
+    readings.add("drain beside an open snapshot", run.name, jobs / (done - first))
+
+
 def steps(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
     """The drain of jobs that record ten steps each."""
     client, jobs = run.client, min(sizes.jobs, _MAX_JOBS_WITH_STEPS, run.contestant.max_jobs // STEPS_PER_JOB)
@@ -248,4 +289,6 @@ MEASURES: dict[str, tuple[MeasureFunction, str]] = {
     "steps": (steps, f"{STEPS}, drained (full form)"),
     "growth": (growth, "cost a job as backlog and history grow (full form)"),
     "workers": (several_workers, "drain by several worker processes (full form)"),
+    "alongside": (alongside, "CPU of the server while jobs are enqueued and drained (full form)"),
+    "snapshot": (snapshot, "drain while an old snapshot is open (full form)"),
 }

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psycopg
 
 from . import homes
 from .contestants import Contestant
@@ -41,6 +42,10 @@ class Service:
     def log_bytes(self) -> int | None:
         """Bytes of log written by the server so far."""
         return None
+
+    def open_snapshot(self, url: str) -> AbstractContextManager[object]:
+        """A transaction that keeps its snapshot; nothing where there is no server."""
+        return nullcontext()
 
     def close(self) -> None: ...
 
@@ -84,6 +89,13 @@ class Postgres(Service):
     def prepare(self, url: str) -> None:
         self._query(url, "VACUUM ANALYZE")
         self._query(url, "CHECKPOINT")
+
+    def open_snapshot(self, url: str) -> AbstractContextManager[object]:
+        stack = ExitStack()
+        connection = stack.enter_context(psycopg.connect(url))
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT 1")
+        return stack
 
     def cpu(self) -> float | None:
         assert self.server.process is not None

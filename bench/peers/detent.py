@@ -15,7 +15,7 @@ from detent.core.access import Scope
 from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
 
-SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
+SLOTS = {"drain": 1_000, "steps": 500, "pickup": 64}
 _LEFT_IN_SQLITE = (
     "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1)"
     " + (SELECT count(*) FROM detent_jobs WHERE lease_until IS NOT NULL)"
