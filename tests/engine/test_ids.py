@@ -27,4 +27,4 @@ def test_no_two_threads_are_given_the_same() -> None:
 def test_tokens_have_96_bits() -> None:
     ids = RandomIds()
     assert len({ids.token() for _ in range(1_000)}) == 1_000
-    assert re.fullmatch("[0-9a-f]{24}", ids.token())
+    assert re.fullmatch("[A-Za-z0-9_-]{16}", ids.token())

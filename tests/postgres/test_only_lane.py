@@ -210,3 +210,37 @@ async def test_with_several_priorities_every_claim_looks_at_all_lanes(engine: En
     for _ in range(3):
         held = await round_of(engine, held, 10)
     assert FROM_LANE not in statements
+
+
+async def test_within_limits_one_statement_settles_and_claims(engine: Engine, statements: list[str]) -> None:
+    await engine.limits.set(Scope("tester"), queue="default", concurrency=40)
+    for _ in range(90):
+        await submit(engine)
+    held = await round_of(engine, [], 10)
+    del statements[:]
+    held = held[1:] + await round_of(engine, held[:1], 10)
+    held = held[1:] + await round_of(engine, held[:1], 10)
+    assert statements == ["settle_and_claim_limited"] * 2
+    assert len(held) == 28
+    held = held[1:] + await round_of(engine, held[:1], 20)
+    assert len(held) == 40, "the limit has room for thirteen more"
+    assert await round_of(engine, held[:1], 10) != []
+    assert await round_of(engine, [], 10) == []
+
+
+async def test_the_meters_count_what_another_process_started(
+    engine: Engine, database: Database, clock: FakeClock, statements: list[str]
+) -> None:
+    await engine.limits.set(Scope("tester"), job_type="mail", rate=(40, 60))
+    for _ in range(80):
+        await submit(engine)
+    other = Engine(PostgresStore(database.url, clock=clock))
+    await other.open()
+    try:
+        held = await round_of(engine, [], 10)
+        assert len(await round_of(other, [], 25)) == 25
+        del statements[:]
+        assert len(await round_of(engine, held, 10)) == 5
+        assert statements[0] == "settle_and_claim_limited"
+    finally:
+        await other.close()

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from detent.core.job import Micros
-from detent.core.limits import JobKind, Limit
+from detent.core.limits import JobKind, Limit, Meter
 from detent.ports.claims import ClaimRequest
 
 GROUP_BITS, PARTY_BITS = 24, 31
@@ -63,6 +63,16 @@ class OnlyLane(NamedTuple):
     """On the monotonic clock: from then on a claim looks at all lanes again."""
 
 
+class LimitedLane(NamedTuple):
+    """The same for a claim within limits, with the meters of the lane as the claims of this store left them."""
+
+    lane: int
+    version: int
+    groups: Sequence[str]
+    until: Micros
+    meters: Mapping[tuple[int, str], Meter]
+
+
 @dataclass(slots=True)
 class LaneCache:
     """What a store has cached of lane groups, parties, pauses and limits, and its positions in the claim rotation.
@@ -103,6 +113,7 @@ class LaneCache:
     """The first rank served by the last claim that started below the highest priority."""
     only_lane: OnlyLane | None = None
     """Set by a claim that was filled from one lane of the groups it could claim from."""
+    limited_lane: LimitedLane | None = None
     held_back: bool = False
     """True: the last claim left jobs unclaimed because of a limit."""
     opens_at: Micros | None = None

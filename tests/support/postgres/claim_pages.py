@@ -20,6 +20,7 @@ USES = {
     "claim_suspect": "Claims a suspect: a job whose last executions were lost. Its worker runs it alone.",
     "claim_by_id": "Claims the jobs that messages of a stream name, and records successes.",
     "settle_and_inspect": "Within limits, first half: records successes and reads lanes, leased jobs and meters.",
+    "settle_and_claim_limited": "Within limits, both halves in one while one lane is the only one with jobs.",
     "claim_limited": "Within limits, second half: claims the planned numbers if the meters still allow them.",
 }
 """Statement -> when it runs."""

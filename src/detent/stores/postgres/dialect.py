@@ -110,6 +110,20 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
         "part_answer_inspection",
         {"{first}": ":first::bigint", "{last}": ":last::bigint", "{closed}": _FULL_CELLS},
     ),
+    # Both in one, while a lane is the only one with jobs: planned with the meters as the last claim left them.
+    "settle_and_claim_limited": (
+        (
+            "part_now_limited",
+            "part_settle",
+            "part_done",
+            "part_pick_limited",
+            "part_claim",
+            "part_meter",
+            "part_log_both",
+        ),
+        "part_answer",
+        {"{promoted}": "(SELECT count(*)::int FROM locked WHERE NOT fits)", "{version}": "(SELECT version FROM t)"},
+    ),
     # Here the column of promoted jobs is the number of meters that were used up.
     "claim_limited": (
         ("part_now_limited", "part_pick_limited", "part_claim", "part_meter", "part_log_claimed"),

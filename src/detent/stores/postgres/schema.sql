@@ -46,7 +46,7 @@ CREATE TABLE detent.actors (
 -- key has a column that claims and settlements change, so that these updates are heap-only (HOT). The fillfactor leaves
 -- room for the two versions that they write; with 70 a third of them went to other pages and cost more bytes in all.
 CREATE TABLE detent.jobs (
-  -- Never change, and come first: the log of an update leaves out the bytes before the first change and after the last.
+  -- Hardly ever change, and come first: the log of an update leaves out equal bytes at the beginning and at the end.
   -- identity
   id                uuid PRIMARY KEY,
   -- order of claims: contract, queue, job type, tenant and limit key, see lanes.py
@@ -100,7 +100,7 @@ CREATE TABLE detent.jobs (
   requeued_from     text,
   -- NULL stands for the job's own id, and in trace_id for 'trace-' and the job's id
   effect_root       text
-) WITH (fillfactor = 36, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 38, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- Triggers raise the error after the change: a BEFORE trigger would lock every row a second time.
 CREATE FUNCTION detent.refuse() RETURNS trigger LANGUAGE plpgsql AS $$

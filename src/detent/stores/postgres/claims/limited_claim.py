@@ -8,8 +8,8 @@ from typing import Any
 
 from detent.core.limits import Meter, parse_spent
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan
-from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
+from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, MeterKey, compacted_history, make_plan
+from detent.stores.lanes import RANK_SHIFT, LaneCache, LimitedLane, party_of, rank_of
 
 from ..dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from ..names import Find, Names
@@ -23,6 +23,8 @@ _LANES_FACTOR = 4
 _MAX_LANES = 4_096
 _MAX_FULL_CELLS = 4_096
 _FULL_MICROS = 200_000
+LIMITED_LANE_MICROS = 50_000
+"""How long claims go on with the only lane that had jobs before they look at all lanes and meters again."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,13 @@ class LimitedClaim:
         self.refused = unsettled_successes(inspection.settled, successes)
         self.wrote = len(self.refused) < len(successes)
 
+    def add_unplanned(
+        self, claims: ClaimResult, successes: Sequence[Success], request: ClaimRequest
+    ) -> ClaimRequest | None:
+        """The result of a statement that settled and claimed; returns what is left of the request."""
+        self.refused = claims.unsettled(successes)
+        return self.add(claims, request)
+
     def add(self, claims: ClaimResult | None, request: ClaimRequest) -> ClaimRequest | None:
         """Returns what is left of the request."""
         if claims is None:
@@ -102,6 +111,11 @@ async def claim_within_limits(
     first = None if request.only_suspects else lane_cache.next_start_rank()
     lanes_at_most, count_held = request.limit, False
     _forget_full_cells(lane_cache, now)
+    at_once = await _claim_from_lane(run, lane_cache, edges, names, find, successes, request, now, done)
+    if at_once is not None:
+        remaining, successes, done = result.add_unplanned(at_once, successes, request), [], ()
+        if remaining is None:
+            return result
     for attempt in range(1 + MAX_REPEATS):
         assert remaining is not None
         lane_request = replace(remaining, limit=lanes_at_most)
@@ -109,7 +123,7 @@ async def claim_within_limits(
             successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
         )
         inspection = await _inspect(run, lane_cache, values, remaining, first, count_held)
-        if attempt == 0:
+        if attempt == 0 and at_once is None:
             result.settle(inspection, successes)
             successes = []
         if inspection.version != lane_cache.version:
@@ -129,6 +143,14 @@ async def claim_within_limits(
             lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
         planned = inspection.snapshot, plan, now
         claims, more = await _claim_planned(run, lane_cache, edges, names, find, remaining, *planned)
+        if len(inspection.snapshot.lanes) == 1 and claims and 1 < len(claims.claimed) == remaining.limit:
+            lane_cache.limited_lane = LimitedLane(
+                inspection.snapshot.lanes[0].lane,
+                lane_cache.version,
+                values["groups"],
+                now + LIMITED_LANE_MICROS,
+                _with_starts(inspection.snapshot.meters, claims, remaining),
+            )
         remaining = result.add(claims, remaining)
         if remaining is None or (once and plan.quotas):
             break
@@ -195,9 +217,22 @@ async def _claim_planned(
     if not plan.quotas:
         return None, False
     worker = await names.actor(request.worker)
+    values = settle_and_claim_values([], request, lane_cache, edges, worker, now, relaxed=True)
+    rows = await run("claim_limited", values | _plan_values(snapshot, plan, dated=lane_cache.has_deadlines))
+    result = await ClaimResult.of(rows, names, find)
+    result.save_positions(lane_cache, with_floors=False)
+    claimed_per_lane = Counter(row[1] for row in rows[1:])
+    lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
+    meters_used_up = result.promoted  # this statement counts them in that column
+    missing = len(result.claimed) < sum(plan.quotas.values())
+    return result, meters_used_up > 0 or (lane_filled and missing)
+
+
+def _plan_values(snapshot: ClaimSnapshot, plan: ClaimPlan, *, dated: bool) -> dict[str, Any]:
+    """The parameters of part_pick_limited."""
     meters = sorted((meter for meter in snapshot.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
-    values = settle_and_claim_values([], request, lane_cache, edges, worker, now, relaxed=True) | {
+    return {
         "lanes": [str(lane) for lane in plan.quotas],
         "quotas": [str(quota) for quota in plan.quotas.values()],
         "pair_lanes": [str(lane) for lane, _ in pairs],
@@ -208,16 +243,65 @@ async def _claim_planned(
         "takes": [str(plan.takes[meter.id]) for meter in meters],
         "spent": [compacted_history(meter, snapshot.now) for meter in meters],
         "rated": [str(meter.limit.rate is not None) for meter in meters],
-        "dated": lane_cache.has_deadlines,
+        "dated": dated,
     }
-    rows = await run("claim_limited", values)
+
+
+async def _claim_from_lane(
+    run: Run,
+    lane_cache: LaneCache,
+    edges: Edges,
+    names: Names,
+    find: Find,
+    successes: Sequence[Success],
+    request: ClaimRequest,
+    now: int,
+    done: Sequence[ClaimKey],
+) -> ClaimResult | None:
+    """Settle and claim in one statement, if one lane has been the only one with jobs and its limits have room for all.
+
+    The plan uses the meters as this store left them. The statement compares them with their rows: what other workers
+    have started since is subtracted from the room.
+    """
+    known = lane_cache.limited_lane
+    if known is None or not successes or lane_cache.many_ranks or request.only_suspects or now >= known.until:
+        return None
+    worker = await names.actor(request.worker)
+    values = settle_and_claim_values(
+        successes, request, lane_cache, edges, worker, now, relaxed=not successes, done=done
+    )
+    if (known.version, known.groups) != (lane_cache.version, values["groups"]):
+        return None
+    snapshot = ClaimSnapshot(now, [ClaimableLane(known.lane, request.limit)], None, dict(known.meters))
+    plan = make_plan(lane_cache, snapshot, request.limit)
+    if plan.uncertain or plan.missing or plan.quotas.get(known.lane) != request.limit:
+        return None
+    rows = await run("settle_and_claim_limited", values | _plan_values(snapshot, plan, dated=lane_cache.has_deadlines))
     result = await ClaimResult.of(rows, names, find)
     result.save_positions(lane_cache, with_floors=False)
-    claimed_per_lane = Counter(row[1] for row in rows[1:])
-    lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
-    meters_used_up = result.promoted  # this statement counts them in that column
-    missing = len(result.claimed) < sum(plan.quotas.values())
-    return result, meters_used_up > 0 or (lane_filled and missing)
+    now_known = lane_cache.limited_lane
+    if now_known is not None:
+        meters = _with_starts(now_known.meters, result, request)
+        filled = len(result.claimed) == request.limit and result.version == lane_cache.version
+        lane_cache.limited_lane = now_known._replace(meters=meters) if filled else None
+    return result
+
+
+def _with_starts(
+    meters: Mapping[MeterKey, Meter], claims: ClaimResult, request: ClaimRequest
+) -> Mapping[MeterKey, Meter]:
+    """The meters after these claims; the server's time of a claim is the end of its leases minus their length."""
+    if claims.claim is None:
+        return meters
+    number, at = len(claims.claimed), claims.claim[0] - request.lease
+    return {
+        key: replace(
+            meter,
+            taken=meter.taken + number,
+            spent=meter.spent if meter.limit.rate is None else (*meter.spent, (at, number)),
+        )
+        for key, meter in meters.items()
+    }
 
 
 class PostgresTx(PlainClaimTx):

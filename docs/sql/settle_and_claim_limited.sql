@@ -1,0 +1,129 @@
+-- Within limits, both halves in one while one lane is the only one with jobs.
+-- Parts: part_now_limited, part_settle, part_done, part_pick_limited, part_claim, part_meter, part_log_both,
+--   part_answer.
+-- Filled in: {promoted} = (SELECT count(*)::int FROM locked WHERE NOT fits); {version} = (SELECT version FROM t).
+-- Parameters are sent by number: $1 version, $2 relaxed, $3 ids, $4 tokens, $5 results, $6 end_sources, $7 end_edges,
+--   $8 end_targets, $9 family, $10 done_times, $11 done_numbers, $12 meters, $13 seen, $14 rooms, $15 takes, $16 spent,
+--   $17 rated, $18 pair_lanes, $19 pair_meters, $20 lanes, $21 quotas, $22 dated, $23 claim_sources, $24 claim_edges,
+--   $25 claim_targets, $26 token, $27 worker, $28 lease.
+
+WITH RECURSIVE
+-- current: the caller's lane cache is up to date.
+t AS MATERIALIZED (
+  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, value AS version, value = :version::bigint AS current FROM detent.lane_version
+  WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
+),
+-- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
+-- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- Children are settled only with :family, when the caller also writes the event for their parents.
+held AS MATERIALIZED (
+  SELECT j.at, j.worker, x.edge, x.target, s.result
+  FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
+    x (source, edge, target) ON x.source = j.state
+  WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+-- settled: leased -> final.
+), settled AS (
+  UPDATE detent.jobs j SET state = h.target, result = h.result,
+-- The columns that a success sets, beside state and result.
+version = j.version + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    finished_at = greatest((SELECT now FROM t), j.updated_at),
+    worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
+  FROM held h WHERE j.ctid = h.at
+  RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, coalesce(j.retries, 0) AS retries, j.lane
+),
+-- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
+done AS (
+  DELETE FROM detent.claims c USING (
+    SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
+      OFFSET 0 FOR UPDATE SKIP LOCKED) k) d WHERE c.ctid = d.at
+),
+-- locked: the meters, locked in the order of their ids so that two statements cannot deadlock, and only then compared:
+-- what other workers claimed since the plan (taken has grown by it) is subtracted from the room.
+locked AS MATERIALIZED (
+  SELECT u.id, u.spent, u.rated, m.taken = u.seen AS unchanged, u.take <= u.room - (m.taken - u.seen) AS fits
+  FROM unnest(CAST(:meters::text[] AS bigint[]), CAST(:seen::text[] AS bigint[]), CAST(:rooms::text[] AS bigint[]),
+    CAST(:takes::text[] AS bigint[]), :spent::text[], CAST(:rated::text[] AS boolean[]))
+    u (id, seen, room, take, spent, rated)
+  CROSS JOIN LATERAL (SELECT taken FROM detent.meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
+-- pairs: which meter counts which lane. asked: the lanes whose meters all fit; if a meter has too little room left,
+-- none of its lanes is claimed from, and the caller plans again.
+), pairs AS MATERIALIZED (
+  SELECT p.lane, p.meter, (p.meter IN (SELECT id FROM locked WHERE fits)) IS TRUE AS fits
+  FROM unnest(CAST(:pair_lanes::text[] AS bigint[]), CAST(:pair_meters::text[] AS bigint[])) p (lane, meter)
+), asked AS MATERIALIZED (
+  SELECT a.lane, a.quota, a.step::int FROM unnest(CAST(:lanes::text[] AS bigint[]), CAST(:quotas::text[] AS bigint[]))
+    WITH ORDINALITY a (lane, quota, step)
+  WHERE (SELECT current FROM t) AND (a.lane IN (SELECT lane FROM pairs WHERE NOT fits)) IS NOT TRUE
+-- picked: locks up to quota jobs per lane, without jobs past their deadline (:dated: deadlines are in use).
+), picked AS MATERIALIZED (
+  SELECT k.queued_at, k.at, k.state, a.step FROM asked a CROSS JOIN LATERAL (
+    SELECT q.at AS queued_at, j.at, j.state FROM (
+      SELECT ctid AS at, id FROM detent.queue WHERE lane = a.lane ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
+    CROSS JOIN LATERAL (SELECT ctid AS at, state, deadline_at FROM detent.jobs
+      WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+    WHERE NOT :dated::boolean OR (j.deadline_at <= (SELECT now FROM t)) IS NOT TRUE LIMIT a.quota) k
+),
+-- mine: the picked jobs with their transition. A job that is not claimable (target is NULL) was claimed by id while
+-- another process moved it to the queue: only its queue row goes.
+mine AS MATERIALIZED (
+  SELECT p.queued_at, p.at, x.edge, x.target, p.step FROM picked p
+  LEFT JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
+    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = p.state
+  WHERE x.target IS NOT NULL OR p.state & 3 <> 0
+-- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
+-- OFFSET in pass 2 does not count rows that this statement has already changed.
+), claimed AS (
+  UPDATE detent.jobs j SET state = m.target, token = :token::text,
+-- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
+version = j.version + 1, execution_no = j.execution_no + 1,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    updated_at = greatest((SELECT now FROM t), j.updated_at),
+    started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
+  FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
+  RETURNING
+-- The columns of a claimed job.
+j.id, j.lane, j.payload::text AS payload, j.execution_no, coalesce(j.retries, 0) AS retries, j.version, j.timeout_ms,
+    j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, j.traceparent,
+    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, m.step, m.edge, m.queued_at
+-- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
+), taken AS (
+  DELETE FROM detent.queue q USING (
+    SELECT queued_at FROM claimed UNION ALL SELECT queued_at FROM mine WHERE target IS NULL) m WHERE q.ctid = m.queued_at
+), leased AS (
+  INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
+  RETURNING check_at, n
+),
+-- counted, metered: adds the claimed jobs to their meters. spent is the history of a rate limit, "time:number " each;
+-- the caller's compacted history replaces it unless another worker has changed the meter since.
+counted AS (
+  SELECT p.meter, sum(c.n) AS n, max(c.at) AS at FROM (
+    SELECT lane, count(*) AS n, max(updated_at) AS at FROM claimed GROUP BY lane) c
+  JOIN pairs p ON p.lane = c.lane GROUP BY p.meter
+), metered AS (
+  UPDATE detent.meters m SET taken = m.taken + c.n, touched_at = (SELECT now FROM t),
+    spent = CASE WHEN l.rated THEN CASE WHEN l.unchanged THEN l.spent ELSE m.spent END || c.at || ':' || c.n || ' ' ELSE '' END
+  FROM counted c JOIN locked l ON l.id = c.meter WHERE m.id = c.meter
+),
+-- logged: one event per settled and per claimed job; seq is the new version of the row.
+logged AS (
+  INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane, xid)
+  SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
+    SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM settled
+    UNION ALL
+    SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM claimed) e
+)
+-- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
+SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+    THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
+  (SELECT count(*)::int FROM settled) AS execution_no, (SELECT count(*)::int FROM locked WHERE NOT fits) AS retries, NULL::int AS version,
+  (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
+  (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
+  NULL::int AS losses, (SELECT n FROM leased) AS claim
+UNION ALL
+SELECT id::text, lane, payload, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
+  cancel_requested, due_at, step, traceparent, parent_id, token, losses, NULL FROM claimed;
