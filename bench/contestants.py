@@ -119,7 +119,7 @@ CONTESTANTS = (
     ),
     _peer("dbos", "postgres", "queue polled every 20 ms", "workflow row kept", DURABLE_PG, max_jobs=2_000),
     Contestant(
-        "detent-sqlite", "sqlite", "detent", "public API, 500 slots, separate worker process", _FULL,
+        "detent-sqlite", "sqlite", "detent", "public API, 1,000 slots, separate worker process", _FULL,
         "every commit (WAL, FULL)", in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(
