@@ -1,5 +1,6 @@
-"""How many functions a reader passes through to follow an enqueue from the engine to the commit."""
+"""What an enqueue costs: functions from the engine to the commit, pages in the log, and how long the sync takes."""
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from detent.stores.sqlite import batcher
 
 pytestmark = pytest.mark.anyio
 MAX_FUNCTIONS = 22
+MAX_PAGES = 5.9
+"""Written to the log for one enqueue: jobs and its two indexes, events and its index, and the splits of their pages."""
 SOURCE = str(Path(detent.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>"}
 """Functions of their own in Python 3.11; part of the function around them since Python 3.12."""
@@ -89,3 +92,43 @@ async def test_an_enqueue_takes_few_functions(
     names = recorder.names
     assert any(name.endswith("FileGuard.check") for name in names), "the file is checked before the acknowledgement"
     assert len(names) <= MAX_FUNCTIONS, "\n".join(names)
+
+
+async def test_an_enqueue_writes_few_pages(tmp_path: Path) -> None:
+    app = Detent(f"sqlite:///{tmp_path}/jobs.db")
+
+    @app.job("mail")
+    async def mail() -> None: ...
+
+    pages: list[int] = []
+    async with app:
+        store: Any = (await app.ready()).store
+        await mail.enqueue()
+        store._writer.connection.set_wal_hook(lambda _connection, _name, number: pages.append(number) or 0)
+        for _ in range(300):
+            await mail.enqueue()
+    assert (pages[-1] - pages[0]) / (len(pages) - 1) <= MAX_PAGES
+
+
+async def test_the_times_of_the_log_are_neither_read_nor_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either would make Linux write the inode of the log with the next commit, which takes a third longer."""
+    app = Detent(f"sqlite:///{tmp_path}/jobs.db")
+    paths: list[str] = []
+
+    @app.job("mail")
+    async def mail() -> None: ...
+
+    def recorded(function: Any) -> Any:
+        def call(path: Any, *args: Any, **options: Any) -> Any:
+            paths.append(str(path))
+            return function(path, *args, **options)
+
+        return call
+
+    async with app:
+        await mail.enqueue()
+        for name in ("stat", "utime"):
+            monkeypatch.setattr(os, name, recorded(getattr(os, name)))
+        await mail.enqueue()
+    assert f"{tmp_path}/jobs.db" in paths, "the file is checked"
+    assert f"{tmp_path}/jobs.db-wal" not in paths

@@ -42,6 +42,34 @@ async def test_callers_share_commits(engine: Engine, keyed: bool, commits: int) 
         assert (await engine.jobs.get(one.job.id)).version == 1, "what is acknowledged is committed"
 
 
+async def test_a_task_that_is_alone_does_not_wait_for_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commits are on the disk when the call returns. After a millisecond of writing it lets others run."""
+    monkeypatch.setattr(batcher, "_FAST_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(batcher, "_LONE_SECONDS", float("inf"))
+    engine = Engine(SqliteStore(f"{tmp_path}/jobs.db"))
+    await engine.open()
+    await engine.jobs.submit(Submission("mail"))
+    store: Any = engine.store
+    loop, iterations, before = asyncio.get_running_loop(), 0, store.commits
+
+    def count_iterations() -> None:
+        nonlocal iterations, handle
+        iterations += 1
+        handle = loop.call_soon(count_iterations)
+
+    handle = loop.call_soon(count_iterations)
+    for _ in range(5):
+        await engine.jobs.submit(Submission("mail"))
+    assert (iterations, store.commits - before) == (0, 5)
+    monkeypatch.setattr(batcher, "_LONE_SECONDS", 0.0)
+    store._batchers[loop, store._writer]._lone_seconds = 0.0  # its millisecond is over
+    for _ in range(5):
+        await engine.jobs.submit(Submission("mail"))
+    assert iterations >= 5
+    handle.cancel()
+    await engine.close()
+
+
 async def test_an_act_that_fails_rolls_back_alone(engine: Engine) -> None:
     store: Any = engine.store
 

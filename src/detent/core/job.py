@@ -247,9 +247,12 @@ class Wait:
     """When children end the wait: `end`: all ended; `failure`: one failed or all ended; `any`: one ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
-    """The inputs of `decide` besides job and move. All are optional; each move reads those it needs."""
+    """The inputs of `decide` besides job and move. All are optional; each move reads those it needs.
+
+    Treated as immutable: `frozen=True` would make its creation, one for each change, four times as slow.
+    """
 
     actor: str | None = None
     reason: str | None = None

@@ -1,7 +1,9 @@
 """Waits for commits: those of this process are reported by its writer, those of other processes are looked for.
 
-A process reports a commit to the others by touching the -wal file, which the kernel passes on (inotify). Commits of
-other programs, and all commits where the kernel cannot do that, are seen by polling `PRAGMA data_version`.
+A process reports a commit to the others by opening the -wal file, which the kernel passes on (inotify). SQLite locks
+other files, so closing it drops no lock; and it changes nothing, while new times of the file would have to be written
+with the next commit. Commits of other programs, and all commits where the kernel cannot do that, are seen by polling
+`PRAGMA data_version`.
 """
 
 import asyncio
@@ -13,8 +15,8 @@ from typing import Protocol
 
 _POLL_SECONDS = 0.005
 """How often an idle process reads `PRAGMA data_version` to see commits of other processes; it costs microseconds."""
-_IN_ATTRIB = 4
-"""inotify reports changes of the file's times, and not the writes, which come before the commit can be seen."""
+_IN_OPEN = 0x20
+"""inotify reports that the file was opened, and not the writes, which come before the commit can be seen."""
 
 
 class WatchedStore(Protocol):
@@ -49,7 +51,7 @@ class FileWatch:
 
 
 class CommitReports:
-    """Calls back when a process on this machine touches the -wal file. Does nothing if the kernel has no inotify."""
+    """Calls back when a process on this machine opens the -wal file. Does nothing if the kernel has no inotify."""
 
     def __init__(self, wal: str, reported: Callable[[], None]) -> None:
         self._descriptor = _inotify_descriptor(wal)
@@ -90,14 +92,14 @@ class CommitReports:
 
 
 def _inotify_descriptor(path: str) -> int | None:
-    """A descriptor that can be read after each touch of the file; None if the kernel does not offer that."""
+    """A descriptor that can be read each time the file was opened; None if the kernel does not offer that."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
         return None
     descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:
         return None
-    if libc.inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(_IN_ATTRIB)) < 0:
+    if libc.inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(_IN_OPEN)) < 0:
         os.close(descriptor)
         return None
     return descriptor

@@ -66,12 +66,12 @@ SELECT lane FROM walk WHERE lane IS NOT NULL;
 
 -- name: pick_lane
 -- Hot path. The oldest claimable jobs of one lane. Index: jobs_ready.
-SELECT {picked} FROM detent.jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
+SELECT {picked} FROM detent.jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, n LIMIT ?;
 
 -- name: pick_before_deadline
 -- The same without jobs past their deadline, and with updated_at as the last column.
 SELECT {picked}, updated_at FROM detent.jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?)
-ORDER BY due_at, id LIMIT ?;
+ORDER BY due_at, n LIMIT ?;
 
 -- name: claim_events
 -- Hot path. Events of the picked jobs (their row numbers), inserted before the rows change.
@@ -292,7 +292,7 @@ WHERE e.n > :after ORDER BY e.n LIMIT :limit;
 
 -- name: tail_end
 -- The last event number ever used, even if that event has been pruned.
-SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'detent_events'), 0);
+SELECT coalesce(max(n), 0) FROM detent.events;
 
 -- name: pick_named
 -- Hot path. The due, claimable jobs among [id, token, failures]; the failure count must match.

@@ -128,8 +128,8 @@ BEGIN
   SELECT RAISE(ABORT, 'jobs: what a job is made of does not change');
 END;
 
--- Claimable jobs in the order of claims; see ADR 0003.
-CREATE INDEX detent.jobs_ready ON detent.jobs (lane, due_at, id) WHERE ready = 1;
+-- Claimable jobs in the order of claims; see ADR 0003. Jobs that are due at the same time follow by n.
+CREATE INDEX detent.jobs_ready ON detent.jobs (lane, due_at) WHERE ready = 1;
 -- Jobs that become claimable (phase 0) or wake up (phase 2) at due_at.
 CREATE INDEX detent.jobs_later ON detent.jobs (state & 3, due_at) WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0;
 -- Leases by expiry time.
@@ -144,10 +144,9 @@ CREATE INDEX detent.jobs_children ON detent.jobs (parent_id, id) WHERE parent_id
 CREATE INDEX detent.jobs_asking ON detent.jobs (id)
   WHERE state & 3 = 2 AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL);
 
--- One row per status change, read through the view event_list.
--- AUTOINCREMENT: readers of the tail remember the last number, so pruning the newest events must not free it.
+-- One row per status change, read through the view event_list. Numbers are in commit order and are never used twice.
 CREATE TABLE detent.events (
-  n            INTEGER PRIMARY KEY AUTOINCREMENT,
+  n            INTEGER PRIMARY KEY,
   job_id       TEXT NOT NULL,
   seq          INTEGER NOT NULL CHECK (seq >= 1),
   edge         INTEGER NOT NULL,
@@ -160,6 +159,14 @@ CREATE TABLE detent.events (
   data         TEXT,
   UNIQUE (job_id, seq)
 ) STRICT;
+-- Readers of the tail remember the last number, so pruning the newest event must not free it: a row without an edge keeps
+-- it. AUTOINCREMENT would write one more page with every commit.
+CREATE TRIGGER detent.events_last AFTER DELETE ON detent.events
+  WHEN OLD.edge <> 0 AND OLD.n > coalesce((SELECT max(n) FROM detent.events), 0)
+BEGIN
+  DELETE FROM detent.events WHERE job_id = '' AND seq < OLD.n;
+  INSERT INTO detent.events (n, job_id, seq, edge, at, lane, execution_no, retries) VALUES (OLD.n, '', OLD.n, 0, OLD.at, 0, 0, 0);
+END;
 
 CREATE TABLE detent.notes (
   n            INTEGER PRIMARY KEY,
@@ -320,6 +327,6 @@ FROM detent.jobs j;
 CREATE VIEW detent.event_list AS
 SELECT e.n, e.job_id, e.seq, d.event, nullif(d.source, '') AS source, d.target, e.at,
   (SELECT a.name FROM detent.actors a WHERE a.id = e.actor) AS actor, e.execution_no, e.retries, e.data, e.lane, e.edge
-FROM detent.events e LEFT JOIN detent.edges d ON d.id = e.edge;
+FROM detent.events e LEFT JOIN detent.edges d ON d.id = e.edge WHERE e.edge <> 0;
 -- The jobs that workers hold.
 CREATE VIEW detent.lease_list AS SELECT * FROM detent.job_list WHERE lease_until IS NOT NULL;

@@ -4,7 +4,7 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import apsw
 
-from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
@@ -145,8 +144,9 @@ class Session:
         self, connection: apsw.Connection, begin: str, clock: Clock, tx_type: type[SqliteTx] = SqliteTx
     ) -> None:
         self.connection = connection
-        self.contracts: Mapping[str, Contract] = {}
         self.lane_cache = LaneCache()
+        self.tx = tx_type(connection, 0, self.lane_cache, {})
+        """The transaction of every act: they run one after the other."""
         self.commits = 0
         self.changes_committed = 0
         """Rows changed by all committed transactions. Other threads read it: they may not ask a connection in use."""
@@ -157,13 +157,12 @@ class Session:
         """Tasks that wait for the next commit, each with its event loop."""
         self.check_file: Callable[[], None] = lambda: None
         """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
-        self.touched_file: str | None = None
-        """Its times are set after a commit that may concern other processes, see file_watch.py."""
+        self.wal: str | None = None
+        """The path of the log, which is opened after a commit that may concern other processes, see file_watch.py."""
         self.closed = False
         """True: the thread ends, and takes nothing from the queue any more."""
         self._begin_sql = begin
         self._clock = clock
-        self._tx_type = tx_type
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
 
@@ -221,7 +220,8 @@ class Session:
             self.connection.execute(self._begin_sql)
         except apsw.Error as error:
             raise translate(error) from error
-        return self._tx_type(self.connection, self._clock.now(), self.lane_cache, self.contracts)
+        self.tx.now = self._clock.now()
+        return self.tx
 
     def commit(self) -> None:
         try:
@@ -233,9 +233,9 @@ class Session:
             raise translate(error) from error
         if changes != self.changes_committed:
             self.changes_committed = changes
-            if self.touched_file and self._level == self._durable:  # claims concern nobody else
+            if self.wal and self._level == self._durable:  # claims concern nobody else
                 with suppress(OSError):  # the other processes poll, too
-                    os.utime(self.touched_file)
+                    os.close(os.open(self.wal, os.O_RDONLY | os.O_CLOEXEC))
         self.check_file()
 
     def undo(self) -> None:

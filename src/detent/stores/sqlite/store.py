@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import methodcaller
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -17,11 +17,10 @@ from detent.ports.clock import Clock
 from detent.ports.tx import Tx
 from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
-from detent.system.batcher import Batcher
 from detent.system.clock import SteadyClock
 from detent.system.run_now import run_now
 
-from .batcher import loop_batcher
+from .batcher import LoopBatcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
 from .file_watch import CommitReports, FileWatch
@@ -68,7 +67,7 @@ class SqliteStore:
         self._watcher: apsw.Connection | None = None
         self._guard: FileGuard | None = None
         self._commit_reports: CommitReports | None = None
-        self._batchers: dict[tuple[asyncio.AbstractEventLoop, Session], Batcher[Call, Any]] = {}
+        self._batchers: dict[tuple[asyncio.AbstractEventLoop, Session], LoopBatcher] = {}
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
@@ -108,8 +107,8 @@ class SqliteStore:
             if not self.inline:
                 self._reader.start_thread("detent-sqlite-reader")
             self._guard.opened()
-            writer.touched_file = f"{self.path}-wal"
-            self._commit_reports = CommitReports(writer.touched_file, writer.wake_waiters)
+            writer.wal = self._guard.wal
+            self._commit_reports = CommitReports(writer.wal, writer.wake_waiters)
             writer.check_file = self._guard.check
         writer.waiters = self._waiters
         return writer
@@ -129,7 +128,7 @@ class SqliteStore:
             self._writer.lane_cache.interned |= stored_names(self._writer.connection)
         for session in (self._writer, self._reader):
             if session is not None:
-                session.contracts = contracts
+                session.tx.registered_contracts = contracts
 
     async def close(self) -> None:
         self.close_now()
@@ -168,7 +167,7 @@ class SqliteStore:
         return await self._on(self._reader, lambda tx: act(StoreTx(tx)))
 
     async def _on(self, session: Session | None, act: Act[T], *, short: bool = False, relaxed: bool = False) -> T:
-        """Run an act on a session. Short ones wait for other calls of this event loop iteration, to share a commit."""
+        """Run an act on a session. Short ones may share a commit, see batcher.py."""
         if session is None:
             problem = "the file was opened for reading only" if self._reader else "the store is closed; open it first"
             raise StoreUnavailable(problem)
@@ -177,8 +176,8 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         batcher = self._batchers.get((loop, session))
         if batcher is None:
-            batcher = self._batchers[loop, session] = loop_batcher(session, loop)
-        result: T = await batcher.add(Call(act, relaxed, short), at_once=not short)
+            batcher = self._batchers[loop, session] = LoopBatcher(session, loop)
+        result: T = await batcher.run(Call(act, relaxed, short))
         return result
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:

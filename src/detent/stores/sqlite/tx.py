@@ -82,7 +82,8 @@ class SqliteTxQueries(TxQueries):
             for event in change.events:
                 edge = await self.number_of("edge", event.event, event.source or "", event.target)
                 actor = None if event.actor is None else await self.number_of("actor", event.actor)
-                events.append((event.job_id, event.seq, edge, event.at, actor, as_text(event.data), lane))
+                data = None if event.data is None else as_text(event.data)
+                events.append((event.job_id, event.seq, edge, event.at, actor, data, lane))
         if uniform is not None:
             return self._insert(*_repeated(uniform, rows[0], events[0]))
         present = self._insert(rows, events)
