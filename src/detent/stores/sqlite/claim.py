@@ -21,6 +21,7 @@ from detent.stores.lanes import (
     rank_of,
 )
 from detent.stores.named_queries import Row
+from detent.stores.rows import TRACE_PREFIX
 
 from .tx import SQL, SqliteTxQueries
 
@@ -227,7 +228,8 @@ def claimed_from(row: Sequence[Any], names: JobNames, token: str, suspect: bool)
      _) = row  # fmt: skip
     return Claimed(
         job_id, token, names.contract, names.job_type, names.queue, names.tenant_id, payload, executions + 1, retries,
-        version + 1, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect,
+        version + 1, timeout, trace or TRACE_PREFIX + job_id, root or job_id, key, cancel, due, traceparent, parent,
+        suspect,
     )  # fmt: skip
 
 

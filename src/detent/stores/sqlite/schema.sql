@@ -65,6 +65,7 @@ CREATE TABLE detent.jobs (
   result            TEXT CHECK (json_valid(result)),
   -- what few jobs have: NULL costs one byte, and none at the end of the row
   timeout_ms        INTEGER CHECK (timeout_ms > 0),
+  -- NULL stands for 'trace-' and the job's id
   trace_id          TEXT,
   traceparent       TEXT,
   idempotency_key   TEXT,
@@ -320,7 +321,8 @@ SELECT j.id, (SELECT s.contract FROM detent.states s WHERE s.id = j.state) AS co
   j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries, j.interruptions, j.losses, j.token,
   (SELECT a.name FROM detent.actors a WHERE a.id = j.worker) AS worker, j.lease_until, j.result, j.error_code,
   j.error_message, j.error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked, j.cancel_requested,
-  j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt, j.schedule_type, j.scheduled_at, j.trace_id,
+  j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt, j.schedule_type, j.scheduled_at,
+  coalesce(j.trace_id, 'trace-' || j.id) AS trace_id,
   j.traceparent, j.parent_id, j.dlq_id, j.requeued_from, coalesce(j.effect_root, j.id) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane, j.state
 FROM detent.jobs j;

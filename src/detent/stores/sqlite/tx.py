@@ -13,7 +13,7 @@ from detent.core.job import Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
 from detent.stores.named_queries import Row
-from detent.stores.rows import CREATED, MUTABLE, as_text, event_values
+from detent.stores.rows import CREATED, MUTABLE, TRACE_PREFIX, as_text, event_values
 from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import TxQueries, fill_placeholders
 
@@ -27,7 +27,9 @@ _PLAIN_MUTABLE = tuple(name for name in MUTABLE if name not in _NAMED)
 _plain_mutable_values = attrgetter(*_PLAIN_MUTABLE)
 _INSERTED = (*PLAIN_CREATED, "state", "lane")
 _PLACES = [f"?{n}" for n in range(1, len(_INSERTED) + 1)]
-_PLACES[_INSERTED.index("effect_root")] = f"nullif(?{_INSERTED.index('effect_root') + 1}, ?{_INSERTED.index('id') + 1})"
+_ID, _TRACE, _ROOT = (f"?{_INSERTED.index(name) + 1}" for name in ("id", "trace_id", "effect_root"))
+_PLACES[_INSERTED.index("trace_id")] = f"nullif({_TRACE}, '{TRACE_PREFIX}' || {_ID})"
+_PLACES[_INSERTED.index("effect_root")] = f"nullif({_ROOT}, {_ID})"
 _PICKED = (
     *("n", "id", "payload", "execution_no", "retries", "version", "timeout_ms", "trace_id", "effect_root"),
     *("idempotency_key", "cancel_requested", "due_at", "traceparent", "parent_id", "state"),

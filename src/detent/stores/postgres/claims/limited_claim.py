@@ -143,14 +143,8 @@ async def claim_within_limits(
             lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
         planned = inspection.snapshot, plan, now
         claims, more = await _claim_planned(run, lane_cache, edges, names, find, remaining, *planned)
-        if len(inspection.snapshot.lanes) == 1 and claims and 1 < len(claims.claimed) == remaining.limit:
-            lane_cache.limited_lane = LimitedLane(
-                inspection.snapshot.lanes[0].lane,
-                lane_cache.version,
-                values["groups"],
-                now + LIMITED_LANE_MICROS,
-                _with_starts(inspection.snapshot.meters, claims, remaining),
-            )
+        if claims and len(claims.claimed) == remaining.limit:
+            _save_limited_lane(lane_cache, values["groups"], inspection.snapshot, claims, remaining, now)
         remaining = result.add(claims, remaining)
         if remaining is None or (once and plan.quotas):
             break
@@ -285,6 +279,21 @@ async def _claim_from_lane(
         filled = len(result.claimed) == request.limit and result.version == lane_cache.version
         lane_cache.limited_lane = now_known._replace(meters=meters) if filled else None
     return result
+
+
+def _save_limited_lane(
+    lane_cache: LaneCache,
+    groups: Sequence[str],
+    snapshot: ClaimSnapshot,
+    claims: ClaimResult,
+    request: ClaimRequest,
+    now: int,
+) -> None:
+    """Note the lane that filled the whole claim, if it is the only one with jobs."""
+    if len(snapshot.lanes) == 1 and request.limit > 1:
+        meters = _with_starts(snapshot.meters, claims, request)
+        lane = snapshot.lanes[0].lane
+        lane_cache.limited_lane = LimitedLane(lane, lane_cache.version, groups, now + LIMITED_LANE_MICROS, meters)
 
 
 def _with_starts(
