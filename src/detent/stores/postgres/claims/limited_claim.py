@@ -71,13 +71,6 @@ class LimitedClaim:
         self.refused = unsettled_successes(inspection.settled, successes)
         self.wrote = len(self.refused) < len(successes)
 
-    def add_unplanned(
-        self, claims: ClaimResult, successes: Sequence[Success], request: ClaimRequest
-    ) -> ClaimRequest | None:
-        """The result of a statement that settled and claimed; returns what is left of the request."""
-        self.refused = claims.unsettled(successes)
-        return self.add(claims, request)
-
     def add(self, claims: ClaimResult | None, request: ClaimRequest) -> ClaimRequest | None:
         """Returns what is left of the request."""
         if claims is None:
@@ -102,20 +95,45 @@ async def claim_within_limits(
     done: Sequence[ClaimKey] = (),
     once: bool = False,
 ) -> LimitedClaim:
-    """Settle and claim; repeated while the first attempts show that more jobs can be claimed.
+    """Settle and claim: in one statement if possible, else in two, which are repeated while more can be claimed.
 
     once: stop after the first statement that locks meters.
     """
+    at_once = await _claim_from_lane(run, lane_cache, edges, names, find, successes, request, now, done)
+    if at_once is None:
+        return await _plan_and_claim(
+            run, refresh, lane_cache, edges, names, find, successes, request, now, done=done, once=once
+        )
+    result = LimitedClaim([], at_once.unsettled(successes))
+    remaining = result.add(at_once, request)
+    if remaining is not None:
+        rest = await _plan_and_claim(run, refresh, lane_cache, edges, names, find, [], remaining, now)
+        result.claimed += rest.claimed
+        result.claims += rest.claims
+        result.wrote |= rest.wrote
+    return result
+
+
+async def _plan_and_claim(
+    run: Run,
+    refresh: Callable[[], Awaitable[None]],
+    lane_cache: LaneCache,
+    edges: Edges,
+    names: Names,
+    find: Find,
+    successes: Sequence[Success],
+    request: ClaimRequest,
+    now: int,
+    *,
+    done: Sequence[ClaimKey] = (),
+    once: bool = False,
+) -> LimitedClaim:
+    """In two statements; repeated while the first attempts show that more jobs can be claimed."""
     result, worker = LimitedClaim([], []), await names.actor(request.worker)
     remaining: ClaimRequest | None = request
     first = None if request.only_suspects else lane_cache.next_start_rank()
     lanes_at_most, count_held = request.limit, False
     _forget_full_cells(lane_cache, now)
-    at_once = await _claim_from_lane(run, lane_cache, edges, names, find, successes, request, now, done)
-    if at_once is not None:
-        remaining, successes, done = result.add_unplanned(at_once, successes, request), [], ()
-        if remaining is None:
-            return result
     for attempt in range(1 + MAX_REPEATS):
         assert remaining is not None
         lane_request = replace(remaining, limit=lanes_at_most)
@@ -123,7 +141,7 @@ async def claim_within_limits(
             successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
         )
         inspection = await _inspect(run, lane_cache, values, remaining, first, count_held)
-        if attempt == 0 and at_once is None:
+        if attempt == 0:
             result.settle(inspection, successes)
             successes = []
         if inspection.version != lane_cache.version:
