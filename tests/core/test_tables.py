@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
-from detent.core.contract.model import Contract, Move, replay
+from detent.core.contract.model import Contract, Move
 from detent.core.contract.moves import MOVE_PHASES
+from detent.core.contract.replay import replay
 from detent.core.decide import create, decide
 from detent.core.errors import IllegalMove
 from detent.core.job import Facts

@@ -12,6 +12,7 @@ import pytest
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.contract.model import Edge, Move
+from detent.core.contract.replay import INVARIANTS, walk
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.retry import Immediate, RetryRule
@@ -21,6 +22,7 @@ from detent.engine.jobs import Jobs
 from detent.proof.replay import gate_b2_cases
 from detent.proof.replay.gate_b2_cases import CASES, CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import read_history, replay_history
+from detent.proof.verify.fold import ContractTable
 from detent.stores.sqlite.store import SqliteStore
 
 RUN, AGAIN = "queued -> running", ["running -> retrying", "retrying -> running"]
@@ -129,7 +131,8 @@ LEGAL = [
 @pytest.mark.parametrize(("contract", "names", "end"), LEGAL)
 def test_legal_histories(contract: str, names: list[str], end: str | None) -> None:
     result = replay_history(CONTRACTS[contract], names)
-    assert result.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
+    assert result.as_dict() | {"warnings": []} == {"ok": True, "first_illegal": None, "derived": end, "warnings": []}
+    assert [warning.step for warning in result.warnings] == ([4] if "job_failed" in names else [])
 
 
 ILLEGAL = [
@@ -149,11 +152,48 @@ ILLEGAL = [
 def test_the_first_illegal_event(
     contract: str, names: list[str], index: int, status: str | None, legal: list[str], derived: str
 ) -> None:
-    assert replay_history(CONTRACTS[contract], names).as_dict() == {
+    assert replay_history(CONTRACTS[contract], names).as_dict() | {"warnings": []} == {
+        "warnings": [],
         "ok": False,
         "first_illegal": {"index": index, "event": names[index], "status": status, "legal": legal},
         "derived": derived,
     }
+
+
+RUNNING = ["job_created", "job_running"]
+WAITING = [*RUNNING, "job_waiting"]
+INVARIANT_CASES = [
+    ("formal", [*RUNNING, "job_completed", "job_running"], [(3, 1)]),
+    ("formal", [*RUNNING, "job_completed", "job_failed", "job_leased", "job_requeued"], [(3, 1), (4, 1)]),
+    ("formal", [*RUNNING, "job_failed", "noise", "job_requeued", "job_running"], [(4, 1)]),
+    ("formal", [*WAITING, "job_completed"], [(3, 2)]),
+    ("formal", [*WAITING, "job_waiting", "job_cancelled"], []),
+    ("formal", ["job_created", "job_completed"], [(1, 3)]),
+    ("formal", ["job_created", "job_waiting", "wait_completed"], [(1, 3)]),
+    ("formal", [*WAITING, "job_requeued"], [(3, 4)]),
+    ("formal", [*WAITING, "job_leased"], [(3, 4)]),
+    ("formal", [*WAITING, "wait_completed", "job_running", "job_completed"], []),
+    ("formal", ["job_created", "job_cancelled"], []),
+    ("streams", ["task.created", "task.failed"], []),
+    ("streams", ["task.created", "approval.approved", "task.claimed", "task.claimed"], []),
+    ("standard", ["job.created", "job.claimed", "job.parked", "job.claimed"], [(3, 4)]),
+    ("gate-b2", ["job.queued", "job.running", "job.succeeded", "job.succeeded"], [(3, 1)]),
+]
+
+
+@pytest.mark.parametrize(("contract", "names", "expected"), INVARIANT_CASES)
+def test_broken_invariants_are_warnings(contract: str, names: list[str], expected: list[tuple[int, int]]) -> None:
+    warnings = replay_history(CONTRACTS[contract], names).as_dict()["warnings"]
+    assert [(warning["index"], warning["invariant"]) for warning in warnings] == expected
+
+
+def test_verify_finds_in_a_log_what_replay_finds_in_its_names() -> None:
+    for contract, names, expected in INVARIANT_CASES:
+        table = ContractTable(CONTRACTS[contract])
+        steps = list(walk(CONTRACTS[contract], names))
+        folded = table.fold(tuple((step.event, step.sources[0], step.targets[0], 0, 0) for step in steps))
+        found = [(steps[fault.step or 0].position, fault.rule) for fault in folded.faults]
+        assert [(index, INVARIANTS[rule]) for index, rule in found if rule in INVARIANTS] == expected
 
 
 NAMES = ["job.created", "job.claimed"]
@@ -176,7 +216,8 @@ def test_forms_of_a_history(text: str) -> None:
 
 def test_an_empty_array_is_a_history() -> None:
     assert read_history("[]") == []
-    assert replay_history(CONTRACTS["men"], []).as_dict() == {"ok": True, "first_illegal": None, "derived": None}
+    empty = {"ok": True, "first_illegal": None, "derived": None, "warnings": []}
+    assert replay_history(CONTRACTS["men"], []).as_dict() == empty
 
 
 @pytest.mark.parametrize(

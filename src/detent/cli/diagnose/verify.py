@@ -16,6 +16,7 @@ from detent.cli.options import AsJson, ContractFilter, option
 from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_line, print_result, print_table, progress_bar
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
+from detent.core.contract.replay import INVARIANTS
 from detent.core.errors import StoreUnavailable
 from detent.core.times import from_iso
 from detent.engine import Engine
@@ -143,12 +144,14 @@ def _describe(result: HistoryReplay, contract: str) -> Iterator[str]:
     if result.ok:
         end = f"ends with status {result.derived}" if result.derived else "no event of this contract"
         yield f"{size}: legal under {contract}, {end}"
-        return
-    violation = result.strict
-    yield f"{size}: illegal under {contract} at index {violation.index}"
-    yield f"  event {violation.event} in status {violation.status or '(none)'}"
-    yield f"  legal events: {', '.join(violation.legal) or 'none, the job has finished'}"
-    yield f"  status according to the last event alone: {result.derived}"
+    else:
+        violation = result.strict
+        yield f"{size}: illegal under {contract} at index {violation.index}"
+        yield f"  event {violation.event} in status {violation.status or '(none)'}"
+        yield f"  legal events: {', '.join(violation.legal) or 'none, the job has finished'}"
+        yield f"  status according to the last event alone: {result.derived}"
+    for index, rule, detail in result.warnings:
+        yield f"  warning at index {index}: {rule} (invariant {INVARIANTS[rule]}): {detail}"
 
 
 def _replay_gate(url: str | None, as_json: bool) -> int:

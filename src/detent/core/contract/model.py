@@ -14,9 +14,10 @@ from .validation import validate
 if TYPE_CHECKING:
     from detent.core.job import Event, Job
 
-__all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule", "replay"]
+__all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule"]
 _GENERATED = "auto-"
 """The prefix of generated idempotency keys."""
+_TAKING = (Move.CLAIM, Move.RECLAIM, Move.EXPIRE, Move.RETRY, Move.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,27 @@ class Contract:
         return {}
 
     @cached_property
+    def moves(self) -> Mapping[tuple[str | None, str, str], list[Move | None]]:
+        """(source, event, target) of every edge -> the moves that log it; None: legal in a history, never made."""
+        moves: dict[tuple[str | None, str, str], list[Move | None]] = {}
+        for edge in self.edges:
+            moves.setdefault((edge.source, edge.event, edge.target), []).append(edge.move)
+        return moves
+
+    @cached_property
+    def taking_events(self) -> frozenset[str]:
+        """Events that lease a job or put it back to be leased; a blocked job gets none of them."""
+        leased = self.in_phase(Phase.LEASED)
+        return frozenset(edge.event for edge in self.edges if edge.move in _TAKING or edge.target in leased)
+
+    @cached_property
+    def leased_events(self) -> frozenset[str]:
+        """Events that only a leased job can have."""
+        leased = self.in_phase(Phase.LEASED)
+        others = {edge.event for edge in self.edges if edge.source not in leased}
+        return frozenset(edge.event for edge in self.edges) - others
+
+    @cached_property
     def state_events(self) -> Mapping[str, str]:
         """Event name -> the status it leads to, whatever the source."""
         return {edge.event: edge.target for edge in reversed(self.edges)}
@@ -229,49 +251,3 @@ class Contract:
     def with_options(self, **options: Any) -> "Contract":
         """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""
         return replace(self, **options)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
-    """The status a replay reached, or the first illegal event and the events that would have been legal."""
-
-    status: str | None
-    index: int | None = None
-    event: str | None = None
-    legal: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return self.index is None
-
-
-def replay(contract: Contract, events: Iterable["str | Event"]) -> ReplayResult:
-    """Replay strictly: stop at the first illegal event. Events that are not in the contract are ignored.
-
-    Event names alone may leave the first status ambiguous; all possible statuses are followed until one remains.
-    """
-    possible: list[str | None] = [None]
-    state_events = contract.state_events
-    for index, event in enumerate(events):
-        name = event if isinstance(event, str) else event.event
-        if name not in state_events:
-            continue
-        targets = contract.steps(possible, name)
-        if not isinstance(event, str):
-            targets = [status for status in targets if status == event.target]
-        if not targets:
-            legal = sorted({e.event for e in contract.edges if e.source in possible})
-            return ReplayResult(possible[0], index, name, tuple(legal))
-        possible = list(targets)
-    return ReplayResult(possible[0])
-
-
-def derive_status(contract: Contract, events: Iterable["str | Event"]) -> str | None:
-    """Derive tolerantly: the last state event decides, whatever came before it."""
-    status: str | None = None
-    for event in events:
-        if isinstance(event, str):
-            status = contract.state_events.get(event, status)
-        elif event.event in contract.state_events:
-            status = event.target
-    return status
