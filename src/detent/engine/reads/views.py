@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
-from detent.core.job import DeadLetter, Event, Job, Note
+from detent.core.job import DeadLetter, Event, Job, Note, Step
+from detent.engine.execution.steps import STEP_FINISHED, STEP_STARTED
 from detent.engine.submit.prepare import Submitted
 from detent.ports.tx import Tx
 
@@ -45,7 +46,24 @@ class History:
 
 
 async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
-    return History(contract, job, await tx.log.events(job.id), await tx.log.notes(job.id))
+    """The log of a job. Recorded steps are among the notes; they are stored in their own table only."""
+    events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
+    steps = await tx.steps.list_steps(job.id)
+    claims = {event.execution_no: event for event in reversed(events)}
+    step_notes = [
+        _step_note(step, None if step.at < job.created_at else claims.get(step.execution_no)) for step in steps
+    ]
+    return History(contract, job, events, sorted([*notes, *step_notes], key=lambda note: note.at))
+
+
+def _step_note(step: Step, claim: Event | None) -> Note:
+    """A step as a note of the execution that recorded it. claim None: a requeue took the step over."""
+    data = {"name": step.name}
+    if not step.finished and step.result:
+        data["error"] = json.loads(step.result)
+    seq, actor = (claim.seq, claim.actor) if claim else (1, None)
+    name = STEP_FINISHED if step.finished else STEP_STARTED
+    return Note(step.job_id, seq, name, step.at, actor, step.execution_no, data)
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
