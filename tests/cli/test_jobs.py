@@ -193,6 +193,12 @@ def test_export_prints_full_histories(cli: Cli) -> None:
     assert cli("jobs", "export", ids[1], "--json").json == [lines[1]]
     assert cli("jobs", "export", "--queue", "none", "--json").json == []
     assert "3 jobs written" in cli("jobs", "export", "--output", "all.jsonl").out
+    cli("enqueue", "charge", "--contract", "p3c", "--queue", "runs")
+    (line,) = cli("jobs", "export", "--queue", "runs", "--format", "envelope").out.splitlines()
+    assert json.loads(line)["event"] == "run.status.changed"
+    assert json.loads(line)["data"]["payload"]["status"] == "queued"
+    assert cli("jobs", "export", "--queue", "runs", "--format", "envelope", "--json").json == [json.loads(line)]
+    assert cli("jobs", "export", "--queue", "none", "--format", "envelope", "--json").json == []
     assert len(Path("all.jsonl").read_text().splitlines()) == 3
     assert cli("jobs", "export", "--output", "no/such/x", code=2).err.startswith("USAGE")
 

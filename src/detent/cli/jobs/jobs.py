@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,13 @@ _COLOURS = {Phase.CLAIMABLE: "yellow", Phase.LEASED: "cyan", Phase.BLOCKED: "mag
 _HIDDEN_FIELD = "settlement"
 """A digest by which the engine recognises a repeated settlement; not shown to people."""
 _COLUMNS = ("id", "type", "status", "queue", ">attempts", "due", "updated", "error")
+
+
+class ExportFormat(StrEnum):
+    """What one line of `jobs export` is."""
+
+    JOB = "job"
+    ENVELOPE = "envelope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +183,9 @@ def export(
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="[JOB_ID]...", help="Only these jobs.")] = None,
     *,
     which: JobFilterOptions,
+    format: Annotated[
+        ExportFormat, option("job: one object per job. envelope: one per event, as its contract publishes it.")
+    ] = ExportFormat.JOB,
     output: Annotated[Path | None, option("Write to this file instead of stdout.")] = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -182,16 +193,18 @@ def export(
     filter = which.filter()
 
     async def act(engine: Engine) -> int:
-        number = 0
+        number = lines = 0
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
             async for job_id in _ids(engine, job_ids or [], filter):
-                line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
-                if connection.as_json:
-                    target.write("[" if number == 0 else ",")
-                target.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+                history = await engine.scoped(tenant=which.tenant).jobs.history(job_id)
+                for line in [history.as_dict()] if format is ExportFormat.JOB else history.published():
+                    if connection.as_json:
+                        target.write("," if lines else "[")
+                    target.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+                    lines += 1
                 number += 1
             if connection.as_json:
-                target.write("]\n" if number else "[]\n")
+                target.write("]\n" if lines else "[]\n")
         return number
 
     try:

@@ -134,7 +134,8 @@ class Contract:
     trace_form: str = "trace-{job_id}"
     """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
     view: Callable[["Job"], dict[str, Any]] = lambda job: {}
-    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = lambda job, event: None
+    envelope: Callable[["Job", "Event"], dict[str, Any] | None] | None = None
+    """The form in which an event is published; it may return None for one that is not. None: the contract has none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))

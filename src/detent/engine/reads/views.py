@@ -1,7 +1,7 @@
 """Jobs, events and dead letters as JSON objects: the same in REST, CLI and Python."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,8 +17,8 @@ from . import operations, responses
 from .responses import show
 
 Entry = TypeVar("Entry", Event, Note)
-_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
-"""The event data that callers without payload access see: codes, never texts from a handler."""
+_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code", "due_at", "charged"})
+"""The event data that callers without payload access see: codes and times, never texts from a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,12 @@ class History:
 
     def as_dict(self) -> dict[str, Any]:
         return {"job": job_view(self.contract, self.job), "events": self.entries()}
+
+    def published(self) -> Iterator[dict[str, Any]]:
+        """The events as the contract publishes them: `event` is the name, `data` the body."""
+        for entry in self.entries():
+            if message := published(entry, has_envelopes=self.contract.envelope is not None):
+                yield {"event": message[0], "data": message[1]}
 
     def entries(self, *, payloads: bool = True) -> list[responses.Event]:
         """Events and notes in one list: each note comes after the event it follows."""
@@ -106,8 +112,17 @@ def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool =
 
 
 def event_view(contract: Contract, job: Job, event: Event) -> responses.Event:
-    trace_id, envelope = job.trace_id, contract.envelope(job, event)
+    trace_id, envelope = job.trace_id, contract.envelope and contract.envelope(job, event)
     return show(responses.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
+
+
+def published(view: Mapping[str, Any], *, has_envelopes: bool) -> tuple[str, Mapping[str, Any]] | None:
+    """The name and the body under which a contract publishes an event, given as `event_view` shows it.
+
+    Contracts without envelopes publish the view itself. None: the event is not published; notes never are.
+    """
+    body = view["envelope"] if has_envelopes else None if view["note"] else view
+    return None if body is None else (body.get("type") or body.get("event_type") or view["event"], body)
 
 
 def note_view(job: Job, note: Note, status: str) -> responses.Event:

@@ -111,7 +111,7 @@ def _check_delay(engine: Engine, job: Job, retry_no: int, result: CaseResult) ->
 async def _check(engine: Engine, job: Job, case: Case, result: CaseResult) -> None:
     """Collect the recorded transitions and compare them with the case."""
     history = await engine.jobs.history(job.id)
-    result.records += [GATE_B2.envelope(history.job, event) or {} for event in history.events]
+    result.records += [event["data"] for event in history.published()]
     statuses = [event.target for event in history.events]
     result.path = " -> ".join(statuses)
     expected = case.path.split(" -> ")
