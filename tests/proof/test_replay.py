@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from detent.core.contract.model import Edge, Move
 from detent.core.contract.replay import INVARIANTS, walk
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
-from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
 from detent.engine.dead_letters import DeadLetters
 from detent.engine.jobs import Jobs
@@ -72,7 +70,7 @@ def test_the_gate_can_be_replayed_in_the_same_database(tmp_path: Path) -> None:
 
 def test_a_gate_with_another_policy_does_not_pass(tmp_path: Path) -> None:
     """The cases that depend on the policy fail if an application declares gate-b2 differently."""
-    two_retries = GATE_B2.with_options(retry=RetryRule(Immediate(), max_retries=2, frozen=True))
+    two_retries = GATE_B2.with_options(retry=replace(GATE_B2.retry, max_retries=2))
     results = {result.id: result for result in gate_on(tmp_path / "jobs.db", {GATE_B2.name: two_retries})}
     assert [name for name, result in results.items() if not result.ok] == ["RP-003", "RP-004"]
     assert "expected running -> retrying" in results["RP-003"].problems[0]
@@ -93,10 +91,29 @@ def test_an_accepted_transition_of_a_finished_job_does_not_pass(
     )
 
 
-def test_a_delay_that_differs_from_the_policy_does_not_pass(tmp_path: Path) -> None:
-    jitters = count()
-    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", jitter=lambda *_: next(jitters))}
-    assert "the retry policy gives" in results["RP-002"].problems[0] and results["RP-001"].ok
+@pytest.mark.parametrize(
+    ("retry", "problem"),
+    [
+        ({"base_ms": 50}, "delay 1 is 50 to 350 ms, the specification gives 1000 to 1300 ms"),
+        ({"cap_ms": 60_000}, "delay 6 is 32000 to 32300 ms, the specification gives 30000 to 30300 ms"),
+        ({"jitter_ms": 9_000}, "delay 1 is 1000 to 10000 ms, the specification gives 1000 to 1300 ms"),
+        ({"jitter_ms": 299}, "delay 1 is 1000 to 1299 ms, the specification gives 1000 to 1300 ms"),
+        ({"factor": 3}, "delay 2 is 3000 to 3300 ms, the specification gives 2000 to 2300 ms"),
+    ],
+)
+def test_the_cases_check_the_numbers_of_the_specification(tmp_path: Path, retry: Any, problem: str) -> None:
+    contracts = {GATE_B2.name: GATE_B2.with_options(retry=retry)}
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", contracts)}
+    assert [name for name, result in results.items() if not result.ok] == ["RP-002", "RP-003", "RP-004"]
+    assert problem in results["RP-002"].problems
+
+
+@pytest.mark.parametrize(("drawn", "ok"), [(0, True), (300, True), (301, False)])
+def test_the_delay_of_each_retry_is_in_the_range_of_the_specification(tmp_path: Path, drawn: int, ok: bool) -> None:
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", jitter=lambda *_: drawn)}
+    assert results["RP-001"].ok and results["RP-003"].ok is ok
+    if not ok:
+        assert "retry 3 is due after 4301 ms, the specification gives 4000 to 4300 ms" in results["RP-003"].problems
 
 
 def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,5 +250,15 @@ class Contract:
         return self.codes[name] or ""
 
     def with_options(self, **options: Any) -> "Contract":
-        """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""
-        return replace(self, **options)
+        """A copy of this contract with other settings, validated again.
+
+            GATE_B2.with_options(retry={"base_ms": 500, "cap_ms": 10_000})
+            P3C.with_options(loss={"max_interruptions": 3}, lease_seconds=60)
+
+        `retry`, `loss`, `stop`, `dead_letters` and `keys` take a dict of the fields that change. Raises ContractError.
+        """
+        from .io import RULES, with_tables  # reads contracts from plain data, so it imports this module
+
+        tables = {name: row for name, row in options.items() if name in RULES and isinstance(row, Mapping)}
+        changed = replace(self, **{name: value for name, value in options.items() if name not in tables})
+        return with_tables(changed, tables) if tables else changed
