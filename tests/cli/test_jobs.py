@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,21 @@ def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     assert cli("dlq", "discard", item, code=1).err.startswith("APPROVAL_REQUIRED")
     assert cli("dlq", "discard", item, "--reason", "spam", "--json").json["confirmed"] is False
     assert cli("dlq", "discard", item, "--reason", "spam", code=1).err.startswith("APPROVAL_REQUIRED")
-    assert cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--json").json["confirmed"] is True
+    name_only = cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", code=1).err
+    assert name_only.startswith("APPROVAL_REQUIRED") and "--token or $DETENT_TOKEN" in name_only
+    tokens = {
+        name: cli("token", "create", "--name", name, "--role", role, "--json").json["token"]
+        for name, role in (("ANN", "admin"), ("eve", "viewer"), ("bo", "reviewer"))
+    }
+
+    def as_person(token: str, code: int = 0) -> Any:
+        return cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--token", token, "--json", code=code)
+
+    refusals = ((tokens["eve"], "FORBIDDEN"), (tokens["ANN"], "APPROVAL_REQUIRED"), ("detent_no", "UNAUTHORIZED"))
+    for token, problem in refusals:
+        assert json.loads(as_person(token, 1).err)["code"] == problem
+    assert as_person(tokens["bo"]).json["confirmed"] is True
+    assert [act["actor"] for act in cli("dlq", "show", item, "--json").json["acts"]] == ["ann", "bo"]
     assert cli("dlq", "list", "--json").json["items"][0]["status"] == "discarded"
 
 

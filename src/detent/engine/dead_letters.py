@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from detent.core.access import Scope
+from detent.core.access import Scope, same_person
 from detent.core.contract.model import Phase
 from detent.core.errors import (
     ApprovalRequired,
@@ -119,9 +119,12 @@ class DeadLetters(Service):
         )
 
     @writes
-    async def discard(self, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
-        """Discard a dead letter; where the contract needs two people, the first call only proposes it."""
-        return await discard_dead_letter(self._runtime, tx, dlq_id, scope)
+    async def discard(self, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True) -> Discard:
+        """Discard a dead letter; where the contract needs two people, the first call only proposes it.
+
+        authenticated False: the actor is a name that anybody can give. It may propose, but not confirm.
+        """
+        return await discard_dead_letter(self._runtime, tx, dlq_id, scope, authenticated=authenticated)
 
     async def requeue_many(
         self,
@@ -280,7 +283,9 @@ async def _submit_copy(
     return submitted
 
 
-async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
+async def discard_dead_letter(
+    runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True
+) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
     item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
     contract = runtime.contract(item.contract)
@@ -296,8 +301,11 @@ async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scop
         await tx.dead_letters.put_dead_letter(item)
         await audit(tx, Scope(person, reason), "dlq.discard.propose", dlq_id, item.tenant_id)
         return Discard(item, confirmed=False)
-    if people > 1 and item.proposed_by == person:
+    if people > 1 and same_person(item.proposed_by or "") == same_person(person):
         raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
+    if people > 1 and not authenticated:
+        message = f"{item.proposed_by} proposed this discard; another person must confirm it with their own token"
+        raise ApprovalRequired(f"{message}: with --token or $DETENT_TOKEN, or on the dashboard", code=required)
     item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
     await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
