@@ -174,6 +174,22 @@ def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("contract", "fields"),
+    [
+        ("gate-b2", {"job_id", "retry_count"}),
+        ("men", {"state", "attempt"}),
+        ("p3c", {"run_id", "run_status", "attempt"}),
+        ("streams", {"tool_name", "retry_count"}),
+        ("formal", {"job_id", "state", "cancel_requested"}),
+    ],
+)
+def test_show_prints_what_the_contract_calls_its_fields(cli: Cli, contract: str, fields: set[str]) -> None:
+    job = cli("enqueue", "charge", "--contract", contract, "--payload", '{"order_id": 1}').id
+    own = cli("jobs", "show", job).out.partition(f"fields of {contract}:\n")[2]
+    assert {line.split()[0] for line in own.splitlines()} == fields
+
+
 def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     cli("enqueue", "refund", "--payload", '{"order_id": 1}')
     cli("worker", "shop.py", "--until-idle")

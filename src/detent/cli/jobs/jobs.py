@@ -136,8 +136,11 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
     times = {name: getattr(job, name) for name in ("due_at", "created_at", "started_at", "finished_at")}
     fields: dict[str, Any] = {**view, "payload": job.payload, "result": job.result}
     fields |= {name: f"{fields[name]} ({relative_time(now, at)})" for name, at in times.items() if at is not None}
-    del fields["view"]
+    own = fields.pop("view")
     print_fields(fields)
+    print_line()
+    print_line(f"fields of {job.contract}:")
+    print_fields({name: own[name] for name in own if own[name] != view.get(name) and not isinstance(own[name], dict)})
 
 
 @group.command("events")
