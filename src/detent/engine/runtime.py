@@ -114,7 +114,7 @@ class Runtime:
         for contract in self.contracts.values() if filter.status is not None else ():
             shown = filter.status == contract.parks_as and filter.status in contract.unreachable
             if shown and filter.contract in (None, contract.name):
-                filter = replace(filter, contract=contract.name, status=None, parked=True)
+                filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
         return replace(filter, tenant_id=self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}"))
 
 
