@@ -159,7 +159,7 @@ class DeadLetters(Service):
         _check_discard(scope)
         chosen, result = await self._match_open(filter)
         counts = await self._runtime.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
-        discardable = {name for name in counts if self._people_needed(name) == 1}
+        discardable = {name for name in counts if self._runtime.contract(name).discard_people == 1}
         result.for_two = sum(number for name, number in counts.items() if name not in discardable)
         if dry_run:
             return result
@@ -170,10 +170,6 @@ class DeadLetters(Service):
         for name in sorted(discardable):
             await self._process_pages(replace(chosen, contract=name), result, process_item)
         return result
-
-    def _people_needed(self, contract: str) -> int:
-        rule = self._runtime.contract(contract).dead_letters
-        return rule.discard_people if rule else 1
 
     async def _match_open(self, filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
         """The filter limited to dead letters that are open now, and the number of matches."""
@@ -295,7 +291,7 @@ async def discard_dead_letter(
         raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
     _check_discard(scope, required)
     person, reason = scope.actor.strip(), scope.reason
-    people = contract.dead_letters.discard_people if contract.dead_letters else 1
+    people = contract.discard_people
     if people > 1 and item.proposed_by is None:
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
         await tx.dead_letters.put_dead_letter(item)

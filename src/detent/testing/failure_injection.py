@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from detent.core.contract.builtin import CONTRACTS, DEFAULT
+from detent.core.contract.builtin import CONTRACTS, DEFAULT, find_contract
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.handler.outcomes import Fail, Retry
@@ -93,7 +93,7 @@ class FailureInjector:
         self.faults = faults
         self.reached: Counter[str] = Counter()
         self.injected: list[tuple[str, int, Mode]] = []
-        self._contract = contract if isinstance(contract, Contract) else _builtin_contract(contract)
+        self._contract = contract if isinstance(contract, Contract) else find_contract(CONTRACTS, contract)
         self._die = die
         self._visits: Counter[tuple[str, str | None]] = Counter()
         self._lock = threading.Lock()
@@ -155,9 +155,3 @@ class FailureInjector:
             raise InjectedError(f"transient error {message}")
         self._die()
         raise ProcessDied(message)
-
-
-def _builtin_contract(name: str) -> Contract:
-    if name not in CONTRACTS:
-        raise InvalidInput(f"{name!r} is no built-in contract; pass the Contract object", code="CONTRACT_UNKNOWN")
-    return CONTRACTS[name]

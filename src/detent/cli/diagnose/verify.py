@@ -120,13 +120,8 @@ def replay(
         return _replay_history(history, contract, url, as_json)
     if gate != GATE_B2.name:
         raise typer.BadParameter(f"{gate!r} has no acceptance cases; only {GATE_B2.name} has")
-    return _replay_gate(url if _is_on_command_line(context, "url") else None, as_json)
-
-
-def _is_on_command_line(context: typer.Context, name: str) -> bool:
-    """Whether the option was typed. A value from $DETENT_URL may be the database of a running application."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    source = context.get_parameter_source("url")  # $DETENT_URL may be the database of a running application
+    return _replay_gate(url if source is not None and source.name == "COMMANDLINE" else None, as_json)
 
 
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:

@@ -1,6 +1,6 @@
 """The contract model: statuses with phases, edges with moves, and rules. A contract is validated when it is built."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -147,23 +147,15 @@ class Contract:
         return {(edge.move, edge.source): edge for edge in self.edges if edge.move}
 
     @cached_property
-    def _by_event(self) -> dict[tuple[str | None, str], dict[str, Edge]]:
-        by_event: dict[tuple[str | None, str], dict[str, Edge]] = {}
+    def _by_event(self) -> dict[tuple[str | None, str], dict[str, list[Move | None]]]:
+        by_event: dict[tuple[str | None, str], dict[str, list[Move | None]]] = {}
         for edge in self.edges:
-            by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, edge)
+            by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, []).append(edge.move)
         return by_event
 
     @cached_property
     def _routes(self) -> dict[tuple[str | None, Move], tuple[Edge, ...]]:
         return {}
-
-    @cached_property
-    def moves(self) -> Mapping[tuple[str | None, str, str], list[Move | None]]:
-        """(source, event, target) of every edge -> the moves that log it; None: legal in a history, never made."""
-        moves: dict[tuple[str | None, str, str], list[Move | None]] = {}
-        for edge in self.edges:
-            moves.setdefault((edge.source, edge.event, edge.target), []).append(edge.move)
-        return moves
 
     @cached_property
     def taking_events(self) -> frozenset[str]:
@@ -191,16 +183,9 @@ class Contract:
         """The edge of a move from this status; None if the move is illegal there. source None: creation."""
         return self._by_move.get((move, source))
 
-    def step(self, source: str | None, event: str, target: str | None = None) -> str | None:
-        """The target status of this event, None if it is illegal. A given target must be one the table allows."""
-        targets = self._by_event.get((source, event), {})
-        if target is None:
-            return next(iter(targets), None)
-        return target if target in targets else None
-
-    def steps(self, sources: Iterable[str | None], event: str) -> list[str]:
-        """Every target status of this event from any of these sources."""
-        return list(dict.fromkeys(t for s in sources for t in self._by_event.get((s, event), ())))
+    def targets(self, source: str | None, event: str) -> Mapping[str, list[Move | None]]:
+        """The statuses that this event leads to -> the moves that log it; None: legal in a history, but never made."""
+        return self._by_event.get((source, event), {})
 
     def route(self, source: str | None, move: Move) -> tuple[Edge, ...]:
         """The edge of a move and the FOLLOW edges committed with it; empty if the move is illegal."""
@@ -244,6 +229,11 @@ class Contract:
         """True if every reachable claimable status has a CANCEL edge; start deadlines need it."""
         claimable = [status for status in self.in_phase(Phase.CLAIMABLE) if status not in self.unreachable]
         return all(self.edge(status, Move.CANCEL) for status in claimable)
+
+    @property
+    def discard_people(self) -> int:
+        """How many people must agree to discard a dead letter."""
+        return self.dead_letters.discard_people if self.dead_letters else 1
 
     def code(self, name: str) -> str:
         """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""

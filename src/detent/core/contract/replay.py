@@ -63,11 +63,11 @@ def walk(contract: Contract, events: Iterable["str | Event"]) -> Iterator[Step]:
         name, logged = (event, None) if isinstance(event, str) else (event.event, event.target)
         if name not in contract.state_events:
             continue
-        fitting = [status for status in possible if contract.step(status, name, logged)]
-        targets = [target for target in contract.steps(fitting, name) if logged in (None, target)]
-        reached = targets or [logged or contract.state_events[name]]
-        yield Step(index, fitting or possible, name, reached, bool(targets))
-        possible = list(reached)
+        steps = [(status, target) for status in possible for target in contract.targets(status, name)]
+        steps = [(status, target) for status, target in steps if logged in (None, target)]
+        reached = [target for _, target in steps] or [logged or contract.state_events[name]]
+        yield Step(index, [status for status, _ in steps] or possible, name, reached, bool(steps))
+        possible = list(dict.fromkeys(reached))
 
 
 def replay(contract: Contract, events: Iterable["str | Event"]) -> ReplayResult:
@@ -124,15 +124,15 @@ def step_faults(
     elif source != status:
         yield Fault(number, "source-differs", f"the source of {event} is {source}, the event before led to {status}")
     phase = contract.statuses.get(status or "")
-    legal = key in contract.moves
+    moves = contract.targets(source, event).get(target)
     if phase is Phase.FINAL:
-        if legal and source == status and Move.REOPEN in contract.moves[key]:
+        if moves and source == status and Move.REOPEN in moves:
             yield Fault(number, "final-reopened", f"{event} led from {source} back to {target}")
         else:
             yield Fault(number, "final-absorbing", f"{event} -> {target} after the job had finished as {status}")
-    elif not legal and phase is Phase.BLOCKED and event in contract.taking_events:
+    elif not moves and phase is Phase.BLOCKED and event in contract.taking_events:
         yield Fault(number, "blocked-taken", f"{event} -> {target} while the job was blocked in {status}")
-    elif not legal:
+    elif not moves:
         events = ", ".join(contract.legal_events(status)) or "none"
         yield Fault(number, "step-illegal", f"{source} -{event}-> {target} is no edge; legal from {status}: {events}")
         if phase is Phase.BLOCKED and target != status:

@@ -27,19 +27,15 @@ class HistoryReplay:
         return self.strict.ok
 
     def as_dict(self) -> dict[str, Any]:
-        first_illegal = {
-            "index": self.strict.index,
-            "event": self.strict.event,
-            "status": self.strict.status,
-            "legal": list(self.strict.legal),
-        }
+        strict = self.strict
+        first_illegal = {"index": strict.index, "event": strict.event, "status": strict.status}
         warnings = [
             {"index": fault.step, "invariant": INVARIANTS[fault.rule], "rule": fault.rule, "detail": fault.detail}
             for fault in self.warnings
         ]
         return {
             "ok": self.ok,
-            "first_illegal": None if self.ok else first_illegal,
+            "first_illegal": None if self.ok else {**first_illegal, "legal": list(strict.legal)},
             "derived": self.derived,
             "warnings": warnings,
         }

@@ -104,8 +104,7 @@ def check_discards(
     for dlq_id, job_id, contract, status, *_ in rows:
         if status != DISCARDED:
             continue
-        rule = tables[contract].contract.dead_letters if contract in tables else None
-        required = rule.discard_people if rule else 1
+        required = tables[contract].contract.discard_people if contract in tables else 1
         done = acts[dlq_id]
         people = {actor for act, actor, _ in done if actor.strip() and (act == CONFIRM or required > 1)}
         if len(set(map(same_person, people))) < required or CONFIRM not in [act for act, _, _ in done]:

@@ -63,7 +63,6 @@ class ContractTable:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.phases: dict[str, str] = {status: phase.value for status, phase in contract.statuses.items()}
-        self.moves = contract.moves
         self.passing = {edge.source for edge in contract.edges if edge.move is Move.FOLLOW}
         """Statuses in which no job may stay, because a follow-up edge leaves them in the same commit."""
         self.takeovers = {edge.event for edge in contract.edges if contract.uses_stream and edge.move is Move.RECLAIM}
@@ -85,9 +84,10 @@ class ContractTable:
 
     def move_of(self, key: tuple[str | None, str, str], flags: int) -> Move | None:
         """The move that logged an event. Moves that share an edge are distinguished by the event's data."""
-        moves = self.moves[key]
-        if len(moves) == 1:
-            return moves[0]
+        source, event, target = key
+        moves = self.contract.targets(source, event).get(target, ())
+        if len(moves) < 2:
+            return next(iter(moves), None)
         stop = flags & STOPPED and self.contract.stop.move is Move.RELEASE
         if Move.RELEASE in moves and (not flags & _CHARGE or stop):
             return Move.RELEASE
@@ -135,7 +135,7 @@ def _fold(table: ContractTable, shape: Shape) -> FoldedLog:
         flags = rest[0] if rest else 0
         key = (source, event, target)
         faults += step_faults(table.contract, index, status, key)
-        move = table.move_of(key, flags) if key in table.moves else None
+        move = table.move_of(key, flags)
         phase = table.phases.get(target)
         counts.add(move, phase == Phase.LEASED.value, flags)
         if (executions, retries) != (counts.executions, counts.logged_retries):
