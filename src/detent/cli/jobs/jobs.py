@@ -1,6 +1,5 @@
 """`detent jobs`, the commands that read: list, show, events, why, export."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -13,18 +12,17 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
 from detent.cli.options import ContractFilter, JobId, QueueFilter, StatusFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
-    console,
     make_table,
     pluralize,
     print_fields,
     print_json,
     print_line,
+    redraw,
     relative_time,
     shorten,
 )
@@ -84,7 +82,7 @@ def list_jobs(
         raise typer.BadParameter("--watch cannot be combined with --json")
     if watch:
         with suppress(KeyboardInterrupt):
-            connection.run(lambda engine: _watch(engine, filter, every))
+            connection.run(lambda engine: redraw(lambda: _render(engine, filter), every))
         return
 
     async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
@@ -103,13 +101,6 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     tail = [due, relative_time(now, job.updated_at), shorten(error, 40)]
     status = Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
     return [job.id, job.job_type, status, job.queue, job.execution_no, *tail]
-
-
-async def _watch(engine: Engine, filter: Filter, every: float) -> None:
-    with Live(console=console(), auto_refresh=False) as live:
-        while True:
-            live.update(await _render(engine, filter), refresh=True)
-            await asyncio.sleep(every)
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
