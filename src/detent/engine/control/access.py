@@ -96,6 +96,7 @@ class Tokens(Service):
     async def find(self, tx: Tx, bearer_secret: str) -> Token | None:
         return await tx.tokens.token_by_digest(digest_of(bearer_secret))
 
+    @operators_only
     async def authenticate(self, bearer_secret: str, power: Power) -> Token:
         """The valid token with this secret. Raises Unauthorized, and Forbidden if its role lacks the power."""
         token = require_valid(await self.find(bearer_secret), self._runtime.store.now())
