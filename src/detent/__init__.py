@@ -20,7 +20,14 @@ from detent.client.handles import Handle
 from detent.client.job import JobDefinition
 from detent.client.workflow import Workflow, WorkflowInvalid
 from detent.core.approval_rules import ApprovalPolicy, ApprovalRule
+from detent.core.contract.formal import FORMAL
+from detent.core.contract.gate_b2 import GATE_B2
+from detent.core.contract.men import MEN
 from detent.core.contract.model import Contract, Edge, Move, Phase
+from detent.core.contract.p3c import P3C
+from detent.core.contract.replay import derive_status, replay
+from detent.core.contract.standard import STANDARD
+from detent.core.contract.streams import STREAMS
 from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
@@ -30,6 +37,12 @@ from detent.handler.sync_context import SyncContext
 from detent.version import __version__
 
 __all__ = [
+    "FORMAL",
+    "GATE_B2",
+    "MEN",
+    "P3C",
+    "STANDARD",
+    "STREAMS",
     "ApprovalExpired",
     "ApprovalPolicy",
     "ApprovalRule",
@@ -59,4 +72,6 @@ __all__ = [
     "Workflow",
     "WorkflowInvalid",
     "__version__",
+    "derive_status",
+    "replay",
 ]

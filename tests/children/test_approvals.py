@@ -85,7 +85,7 @@ async def test_a_quorum_counts_each_person_once(app: Detent) -> None:
         handle = await pay.enqueue(amount=3)
         await until(lambda: held(handle))
         assert (await handle.approve(by="ann")).status == "waiting_approval"
-        for again in ("ann", " ann "):
+        for again in ("ann", " ann ", "Ann", "ＡＮＮ"):
             error = await refusal(handle.approve(by=again))
             assert (error.code, error.http_status) == ("APPROVAL_REQUIRED", 400)
         assert (await handle.job()).status == "waiting_approval"
@@ -94,7 +94,7 @@ async def test_a_quorum_counts_each_person_once(app: Detent) -> None:
         other = await pay.enqueue(amount=4)
         await until(lambda: held(other))
         await other.approve(by="ann")
-        await other.reject(by="ann", reason="on second thoughts")
+        await other.reject(by="ANN", reason="on second thoughts")
         assert await other.result(30) == {
             "approved": False, "by": ["ann"], "reason": "on second thoughts", "yes": False,
         }  # fmt: skip

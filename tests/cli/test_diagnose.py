@@ -173,7 +173,7 @@ def test_contract_check(cli: Cli) -> None:
 
 def test_contracts_stored_in_the_database_are_used_and_not_changed(cli: Cli) -> None:
     """An application's own contract, and its changes to a built-in one, apply to the command line too."""
-    changed = STANDARD.with_options(lease_seconds=2.0)
+    changed = STANDARD.with_options(lease_seconds=2.0, retry={"base_ms": 7})
     own = STANDARD.with_options(name="own", codes={"illegal_transition": "OWN_INVALID"})
     engine = Engine(SqliteStore("shop.db", inline=True), {"standard": changed, "own": own})
     asyncio.run(_submit(engine, "own"))
@@ -183,6 +183,7 @@ def test_contracts_stored_in_the_database_are_used_and_not_changed(cli: Cli) -> 
     assert cli("jobs", "cancel", job, code=1).err.startswith("OWN_INVALID")
     assert "custom" in cli("contract", "list").out
     assert cli("contract", "show", "own", "--json").json["name"] == "own"
+    assert cli("contract", "show", "standard", "--json").json["retry"]["base_ms"] == 7
     rows = dict(apsw.Connection("shop.db").execute("SELECT name, definition FROM detent_contracts").fetchall())
     assert '"lease_seconds": 2.0' in rows["standard"]
     assert "changed from the built-in version: standard" in cli("doctor", code=1).out

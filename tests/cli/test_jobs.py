@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +174,22 @@ def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("contract", "fields"),
+    [
+        ("gate-b2", {"job_id", "retry_count"}),
+        ("men", {"state", "attempt"}),
+        ("p3c", {"run_id", "run_status", "attempt"}),
+        ("streams", {"tool_name", "retry_count"}),
+        ("formal", {"job_id", "state", "cancel_requested"}),
+    ],
+)
+def test_show_prints_what_the_contract_calls_its_fields(cli: Cli, contract: str, fields: set[str]) -> None:
+    job = cli("enqueue", "charge", "--contract", contract, "--payload", '{"order_id": 1}').id
+    own = cli("jobs", "show", job).out.partition(f"fields of {contract}:\n")[2]
+    assert {line.split()[0] for line in own.splitlines()} == fields
+
+
 def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     cli("enqueue", "refund", "--payload", '{"order_id": 1}')
     cli("worker", "shop.py", "--until-idle")
@@ -180,7 +197,21 @@ def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     assert cli("dlq", "discard", item, code=1).err.startswith("APPROVAL_REQUIRED")
     assert cli("dlq", "discard", item, "--reason", "spam", "--json").json["confirmed"] is False
     assert cli("dlq", "discard", item, "--reason", "spam", code=1).err.startswith("APPROVAL_REQUIRED")
-    assert cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--json").json["confirmed"] is True
+    name_only = cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", code=1).err
+    assert name_only.startswith("APPROVAL_REQUIRED") and "--token or $DETENT_TOKEN" in name_only
+    tokens = {
+        name: cli("token", "create", "--name", name, "--role", role, "--json").json["token"]
+        for name, role in (("ANN", "admin"), ("eve", "viewer"), ("bo", "reviewer"))
+    }
+
+    def as_person(token: str, code: int = 0) -> Any:
+        return cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--token", token, "--json", code=code)
+
+    refusals = ((tokens["eve"], "FORBIDDEN"), (tokens["ANN"], "APPROVAL_REQUIRED"), ("detent_no", "UNAUTHORIZED"))
+    for token, problem in refusals:
+        assert json.loads(as_person(token, 1).err)["code"] == problem
+    assert as_person(tokens["bo"]).json["confirmed"] is True
+    assert [act["actor"] for act in cli("dlq", "show", item, "--json").json["acts"]] == ["ann", "bo"]
     assert cli("dlq", "list", "--json").json["items"][0]["status"] == "discarded"
 
 
@@ -193,6 +224,12 @@ def test_export_prints_full_histories(cli: Cli) -> None:
     assert cli("jobs", "export", ids[1], "--json").json == [lines[1]]
     assert cli("jobs", "export", "--queue", "none", "--json").json == []
     assert "3 jobs written" in cli("jobs", "export", "--output", "all.jsonl").out
+    cli("enqueue", "charge", "--contract", "p3c", "--queue", "runs")
+    (line,) = cli("jobs", "export", "--queue", "runs", "--format", "envelope").out.splitlines()
+    assert json.loads(line)["event"] == "run.status.changed"
+    assert json.loads(line)["data"]["payload"]["status"] == "queued"
+    assert cli("jobs", "export", "--queue", "runs", "--format", "envelope", "--json").json == [json.loads(line)]
+    assert cli("jobs", "export", "--queue", "none", "--format", "envelope", "--json").json == []
     assert len(Path("all.jsonl").read_text().splitlines()) == 3
     assert cli("jobs", "export", "--output", "no/such/x", code=2).err.startswith("USAGE")
 

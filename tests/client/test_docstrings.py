@@ -15,6 +15,7 @@ from detent.client.options import HandlerOptions, LimitOptions
 from detent.client.schedules import Schedules
 from detent.client.sync import SyncClient, SyncDeadLetters, SyncHandle, SyncSchedules
 from detent.client.tenants import TenantApp, TenantJob
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.options.job_options import UsingOptions
 from detent.core.options.schedule_options import ScheduleKeywords
 
@@ -44,8 +45,12 @@ def generated(cls: type) -> str:
     return f"{cls.__name__}{inspect.signature(cls)}".replace(" -> None", "")
 
 
-def test_everything_exported_is_a_class_or_the_version() -> None:
-    assert len(EXPORTED) == len(detent.__all__) - 1
+def test_everything_exported_is_a_class_a_contract_a_documented_function_or_the_version() -> None:
+    others = {name: getattr(detent, name) for name in detent.__all__ if getattr(detent, name) not in EXPORTED}
+    contracts = {value.name for value in others.values() if isinstance(value, detent.Contract)}
+    functions = {name for name, value in others.items() if inspect.isfunction(value) and value.__doc__}
+    assert (contracts, functions) == (set(CONTRACTS), {"replay", "derive_status"})
+    assert len(others) == len(contracts) + len(functions) + 1
     assert re.fullmatch(r"\d+\.\d+\.\d+", detent.__version__)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Contract, Edge, Move, Phase, derive_status, replay
+from detent.core.contract.model import Contract, Edge, Move, Phase
+from detent.core.contract.replay import derive_status, replay
 from detent.core.job import Event
 from support.contracts.job_history import NAMES, JobHistory
 

@@ -53,6 +53,15 @@ def test_filter_with_completion_is_kept_in_the_address(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_the_job_page_has_the_names_of_the_contract(site: Site) -> None:
+    run = site.submit("without-a-handler", contract="p3c")
+    page = site.sign_in("ana", f"jobs/{run}")
+    details = page.locator("dl").filter(has_text="run_status")
+    for name, value in (("run_id", run), ("run_status", "queued"), ("attempt", "1")):
+        expect(details.locator(f"dt:text-is('{name}') + dd")).to_have_text(value)
+    assert_no_errors(page)
+
+
 def test_a_running_job_finishes_without_reloading_the_page(site: Site) -> None:
     gate = site.folder / "gate"
     job = site.submit("gated", {"gate": str(gate)}, queue="gates")

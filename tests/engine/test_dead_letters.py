@@ -142,13 +142,30 @@ async def test_a_discard_needs_two_people(engine: Engine, clock: FakeClock, cont
     ]
 
 
-@pytest.mark.parametrize("again", ["ann", " ann", "ann "])
-async def test_one_person_is_not_two(engine: Engine, place: Place, clock: FakeClock, again: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        *(("ann", again) for again in ("ann", " ann", "ann ", "Ann", "ANN", "Ａｎｎ", "an\u200bn", "ａＮＮ\u3000")),
+        ("Straße", "STRASSE"),
+        ("王ｱﾝ", "王アン"),
+        ("e\u0301va", "Éva"),
+    ],
+)
+async def test_one_person_is_not_two(engine: Engine, place: Place, clock: FakeClock, first: str, again: str) -> None:
     _, dlq_id = await buried(engine, clock)
-    await engine.dead_letters.discard(dlq_id, Scope("ann", "old"))
+    await engine.dead_letters.discard(dlq_id, Scope(first, "old"))
     await refused_untouched(
         place, engine.dead_letters.discard(dlq_id, Scope(again, "really")), "APPROVAL_REQUIRED", 400
     )
+
+
+async def test_a_name_without_authentication_does_not_confirm(engine: Engine, place: Place, clock: FakeClock) -> None:
+    _, dlq_id = await buried(engine, clock)
+    proposed = await engine.dead_letters.discard(dlq_id, Scope("ann", "old"), authenticated=False)
+    assert proposed.confirmed is False
+    act = engine.dead_letters.discard(dlq_id, Scope("bob", "really"), authenticated=False)
+    await refused_untouched(place, act, "APPROVAL_REQUIRED", 400)
+    assert (await engine.dead_letters.discard(dlq_id, Scope("bob", "really"))).confirmed
 
 
 @pytest.mark.parametrize("contract", BURYING)

@@ -3,7 +3,7 @@
 import pytest
 
 from detent.core.access import Scope
-from detent.core.contract.model import replay
+from detent.core.contract.replay import replay
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from support.acts import claim, claim_one, events_of, note_names, refused_noted, retryable, submit

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from detent.core.access import Scope
-from detent.core.contract.model import Phase, replay
+from detent.core.contract.model import Phase
+from detent.core.contract.replay import replay
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine

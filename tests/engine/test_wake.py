@@ -3,8 +3,11 @@
 import pytest
 
 from detent.core.contract.model import Phase
+from detent.core.job import Wait
+from detent.core.outcome import Waits
 from detent.engine import Engine, Submission
-from support.acts import claim, claim_one, events_of, path_of, submit
+from detent.ports.listing import Filter
+from support.acts import claim, claim_one, events_of, path_of, running, submit
 from support.clock import START, FakeClock
 from support.stores import Place
 
@@ -71,3 +74,17 @@ async def test_the_store_knows_when_something_comes_due(engine: Engine) -> None:
     assert await next_due() == START + 90_000_000
     await submit(engine, "p3c", delay=60)
     assert await next_due() == START + 60_000_000
+
+
+async def test_the_status_that_a_long_wait_is_shown_as_can_be_listed(engine: Engine) -> None:
+    short, long = [await running(engine, "formal") for _ in range(2)]
+    for job, park in ((short, False), (long, True)):
+        await engine.settle(job.id, job.token, Waits(Wait("answer", park=park)))
+    for filter, expected in (
+        (Filter(status="Parked"), [long.id]),
+        (Filter(status="Parked", contract="formal"), [long.id]),
+        (Filter(status="Parked", contract="standard"), []),
+        (Filter(status="Waiting"), [long.id, short.id]),
+    ):
+        page, _ = await engine.jobs.page(filter)
+        assert [job.id for job in page] == [job.id for job in await engine.jobs.list(filter)] == expected

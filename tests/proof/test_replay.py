@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,16 @@ import pytest
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.contract.model import Edge, Move
+from detent.core.contract.replay import INVARIANTS, walk
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
-from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
 from detent.engine.dead_letters import DeadLetters
 from detent.engine.jobs import Jobs
 from detent.proof.replay import gate_b2_cases
 from detent.proof.replay.gate_b2_cases import CASES, CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import read_history, replay_history
+from detent.proof.verify.fold import ContractTable
 from detent.stores.sqlite.store import SqliteStore
 
 RUN, AGAIN = "queued -> running", ["running -> retrying", "retrying -> running"]
@@ -70,7 +70,7 @@ def test_the_gate_can_be_replayed_in_the_same_database(tmp_path: Path) -> None:
 
 def test_a_gate_with_another_policy_does_not_pass(tmp_path: Path) -> None:
     """The cases that depend on the policy fail if an application declares gate-b2 differently."""
-    two_retries = GATE_B2.with_options(retry=RetryRule(Immediate(), max_retries=2, frozen=True))
+    two_retries = GATE_B2.with_options(retry=replace(GATE_B2.retry, max_retries=2))
     results = {result.id: result for result in gate_on(tmp_path / "jobs.db", {GATE_B2.name: two_retries})}
     assert [name for name, result in results.items() if not result.ok] == ["RP-003", "RP-004"]
     assert "expected running -> retrying" in results["RP-003"].problems[0]
@@ -91,10 +91,29 @@ def test_an_accepted_transition_of_a_finished_job_does_not_pass(
     )
 
 
-def test_a_delay_that_differs_from_the_policy_does_not_pass(tmp_path: Path) -> None:
-    jitters = count()
-    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", jitter=lambda *_: next(jitters))}
-    assert "the retry policy gives" in results["RP-002"].problems[0] and results["RP-001"].ok
+@pytest.mark.parametrize(
+    ("retry", "problem"),
+    [
+        ({"base_ms": 50}, "delay 1 is 50 to 350 ms, the specification gives 1000 to 1300 ms"),
+        ({"cap_ms": 60_000}, "delay 6 is 32000 to 32300 ms, the specification gives 30000 to 30300 ms"),
+        ({"jitter_ms": 9_000}, "delay 1 is 1000 to 10000 ms, the specification gives 1000 to 1300 ms"),
+        ({"jitter_ms": 299}, "delay 1 is 1000 to 1299 ms, the specification gives 1000 to 1300 ms"),
+        ({"factor": 3}, "delay 2 is 3000 to 3300 ms, the specification gives 2000 to 2300 ms"),
+    ],
+)
+def test_the_cases_check_the_numbers_of_the_specification(tmp_path: Path, retry: Any, problem: str) -> None:
+    contracts = {GATE_B2.name: GATE_B2.with_options(retry=retry)}
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", contracts)}
+    assert [name for name, result in results.items() if not result.ok] == ["RP-002", "RP-003", "RP-004"]
+    assert problem in results["RP-002"].problems
+
+
+@pytest.mark.parametrize(("drawn", "ok"), [(0, True), (300, True), (301, False)])
+def test_the_delay_of_each_retry_is_in_the_range_of_the_specification(tmp_path: Path, drawn: int, ok: bool) -> None:
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", jitter=lambda *_: drawn)}
+    assert results["RP-001"].ok and results["RP-003"].ok is ok
+    if not ok:
+        assert "retry 3 is due after 4301 ms, the specification gives 4000 to 4300 ms" in results["RP-003"].problems
 
 
 def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +148,8 @@ LEGAL = [
 @pytest.mark.parametrize(("contract", "names", "end"), LEGAL)
 def test_legal_histories(contract: str, names: list[str], end: str | None) -> None:
     result = replay_history(CONTRACTS[contract], names)
-    assert result.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
+    assert result.as_dict() | {"warnings": []} == {"ok": True, "first_illegal": None, "derived": end, "warnings": []}
+    assert [warning.step for warning in result.warnings] == ([4] if "job_failed" in names else [])
 
 
 ILLEGAL = [
@@ -149,11 +169,48 @@ ILLEGAL = [
 def test_the_first_illegal_event(
     contract: str, names: list[str], index: int, status: str | None, legal: list[str], derived: str
 ) -> None:
-    assert replay_history(CONTRACTS[contract], names).as_dict() == {
+    assert replay_history(CONTRACTS[contract], names).as_dict() | {"warnings": []} == {
+        "warnings": [],
         "ok": False,
         "first_illegal": {"index": index, "event": names[index], "status": status, "legal": legal},
         "derived": derived,
     }
+
+
+RUNNING = ["job_created", "job_running"]
+WAITING = [*RUNNING, "job_waiting"]
+INVARIANT_CASES = [
+    ("formal", [*RUNNING, "job_completed", "job_running"], [(3, 1)]),
+    ("formal", [*RUNNING, "job_completed", "job_failed", "job_leased", "job_requeued"], [(3, 1), (4, 1)]),
+    ("formal", [*RUNNING, "job_failed", "noise", "job_requeued", "job_running"], [(4, 1)]),
+    ("formal", [*WAITING, "job_completed"], [(3, 2)]),
+    ("formal", [*WAITING, "job_waiting", "job_cancelled"], []),
+    ("formal", ["job_created", "job_completed"], [(1, 3)]),
+    ("formal", ["job_created", "job_waiting", "wait_completed"], [(1, 3)]),
+    ("formal", [*WAITING, "job_requeued"], [(3, 4)]),
+    ("formal", [*WAITING, "job_leased"], [(3, 4)]),
+    ("formal", [*WAITING, "wait_completed", "job_running", "job_completed"], []),
+    ("formal", ["job_created", "job_cancelled"], []),
+    ("streams", ["task.created", "task.failed"], []),
+    ("streams", ["task.created", "approval.approved", "task.claimed", "task.claimed"], []),
+    ("standard", ["job.created", "job.claimed", "job.parked", "job.claimed"], [(3, 4)]),
+    ("gate-b2", ["job.queued", "job.running", "job.succeeded", "job.succeeded"], [(3, 1)]),
+]
+
+
+@pytest.mark.parametrize(("contract", "names", "expected"), INVARIANT_CASES)
+def test_broken_invariants_are_warnings(contract: str, names: list[str], expected: list[tuple[int, int]]) -> None:
+    warnings = replay_history(CONTRACTS[contract], names).as_dict()["warnings"]
+    assert [(warning["index"], warning["invariant"]) for warning in warnings] == expected
+
+
+def test_verify_finds_in_a_log_what_replay_finds_in_its_names() -> None:
+    for contract, names, expected in INVARIANT_CASES:
+        table = ContractTable(CONTRACTS[contract])
+        steps = list(walk(CONTRACTS[contract], names))
+        folded = table.fold(tuple((step.event, step.sources[0], step.targets[0], 0, 0) for step in steps))
+        found = [(steps[fault.step or 0].position, fault.rule) for fault in folded.faults]
+        assert [(index, INVARIANTS[rule]) for index, rule in found if rule in INVARIANTS] == expected
 
 
 NAMES = ["job.created", "job.claimed"]
@@ -176,7 +233,8 @@ def test_forms_of_a_history(text: str) -> None:
 
 def test_an_empty_array_is_a_history() -> None:
     assert read_history("[]") == []
-    assert replay_history(CONTRACTS["men"], []).as_dict() == {"ok": True, "first_illegal": None, "derived": None}
+    empty = {"ok": True, "first_illegal": None, "derived": None, "warnings": []}
+    assert replay_history(CONTRACTS["men"], []).as_dict() == empty
 
 
 @pytest.mark.parametrize(

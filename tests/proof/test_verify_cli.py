@@ -141,6 +141,9 @@ def test_a_history_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> 
     assert data["derived"] == "queued"
     out, _ = run_command(capsys, "replay", "--history", "h.jsonl", "--contract", "p3c", code=1)
     assert "illegal under p3c at index 2" in out and "legal events: cancel_command, completed" in out
+    Path("h.json").write_text('["job_created", "job_running", "job_failed", "job_requeued"]')
+    out, _ = run_command(capsys, "replay", "--history", "h.json", "--contract", "formal")
+    assert "legal under formal" in out and "warning at index 3: final-reopened (invariant 1)" in out
     Path("h.json").write_text('["created"]')
     assert as_json(capsys, "replay", "--history", "h.json", "--contract", "p3c")["derived"] == "queued"
     assert (
@@ -154,7 +157,9 @@ def test_the_output_of_jobs_events_can_be_replayed(url: str, capsys: pytest.Capt
         out, _ = run_command(capsys, "jobs", "events", job["id"], "--json")
         Path("log.json").write_text(out)
         data = as_json(capsys, "replay", "--history", "log.json", "--contract", job["contract"])
+        warned = data.pop("warnings")
         assert data == {"ok": True, "first_illegal": None, "derived": job["status"]}
+        assert {warning["rule"] for warning in warned} <= {"final-reopened"}
 
 
 def test_a_contract_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,4 +180,4 @@ def test_a_contract_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) ->
     )
     Path("h.json").write_text('["made", "lit", "burnt"]')
     data = as_json(capsys, "replay", "--history", "h.json", "--contract", "lamp.toml")
-    assert data == {"ok": True, "first_illegal": None, "derived": "spent"}
+    assert data == {"ok": True, "first_illegal": None, "derived": "spent", "warnings": []}

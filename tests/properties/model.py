@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import derive_status, replay
+from detent.core.contract.replay import derive_status, replay
 from detent.core.job import Event
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.stores.rows import EVENT_COLUMNS

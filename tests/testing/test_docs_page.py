@@ -29,11 +29,11 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_blocks_pass(tmp_path: Path) -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     for number, block in enumerate(BLOCKS):
         (tmp_path / f"test_block_{number}.py").write_text(block)
     done = run_pytest(tmp_path)
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_without_the_key_the_first_block_fails(tmp_path: Path) -> None:

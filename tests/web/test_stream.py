@@ -12,6 +12,7 @@ import pytest
 
 from detent.core.job import Failure
 from detent.core.outcome import Failed
+from detent.core.times import iso
 from detent.engine import Submission
 from detent.engine.submit.prepare import prepare
 from detent.web.http.serving import Server, bind, config_of
@@ -90,6 +91,48 @@ async def test_an_event_has_the_format_of_the_job_log(api: Api) -> None:
     pairs = zip(received, log, strict=True)
     assert received == [{"id": sent["id"], "name": event["event"], **about, **event} for sent, event in pairs]
     assert received[1]["envelope"] is not None
+
+
+NINE_FIELDS = {
+    *("run_id", "task_id", "previous_status", "status", "attempt"),
+    *("idempotency_key", "next_retry_at", "error_code", "actor"),
+}
+
+
+async def test_the_format_envelope_sends_what_each_contract_publishes(api: Api) -> None:
+    boss = await api.person("boss", "admin")
+    run = await api.submit(boss, contract="p3c", task_id="T", idempotency_key="K")
+    (claimed,) = await api.engine.claim(api.engine.claim_request("w", 1, 60.0))
+    await api.engine.settle(run["id"], claimed.token, Failed(Failure("E", SECRET, retryable=True)))
+    for contract in ("men", "streams", "gate-b2", "formal"):
+        await api.submit(boss, contract=contract)
+    blind = await api.person("blind", "viewer", payloads=False)
+    received = []
+    async with listening(api) as at:
+        for person in (boss, blind):
+            client = httpx.AsyncClient(base_url=at, headers=person.headers)
+            async with client, following(client, "0", format="envelope") as stream:
+                received.append(await stream.read(7))
+    seen, redacted = received
+    assert [event["name"] for event in seen] == [
+        *["run.status.changed"] * 3, "task_state_changed", "task.created", "job.queued", "job_created",
+    ]  # fmt: skip
+    runs = [event["payload"] for event in seen[:3]]
+    assert [(body["previous_status"], body["status"]) for body in runs] == [
+        (None, "queued"), ("queued", "running"), ("running", "retry_scheduled"),
+    ]  # fmt: skip
+    assert all(set(body) == NINE_FIELDS for body in runs)
+    assert (runs[2]["error_code"], runs[2]["attempt"], runs[2]["idempotency_key"]) == ("E", 1, "K")
+    row = await api.engine.jobs.get(run["id"])
+    assert runs[2]["next_retry_at"] == iso(row.next_retry_at) is not None
+    assert [event["payload"] for event in redacted[:3]] == runs, "the nine fields hold no payload"
+    assert seen[3]["payload"]["to_state"] == "ready", "men publishes no creation"
+    assert set(seen[5]) == {"id", "name", "trace_id", "job_id", "retry_count", "status_transition"}
+    assert (seen[6]["event"], seen[6]["target"]) == ("job_created", "Queued"), "the default form"
+    exported = list((await api.engine.jobs.history(run["id"])).published())
+    assert [(event["event"], event["data"]["payload"]) for event in exported] == [
+        ("run.status.changed", b) for b in runs
+    ]
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)  # on SQLite commits are in order

@@ -1,15 +1,17 @@
 """Printing: rich tables and relative times for people, JSON for programs, one line on stderr for an error."""
 
+import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
@@ -69,6 +71,14 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str | None = None) -> None:
     console().print(make_table(columns, rows, title=title))
+
+
+async def redraw(render: Callable[[], Awaitable[RenderableType]], seconds: float) -> None:
+    """Show what `render` returns, again and again, until the task is cancelled or interrupted."""
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            live.update(await render(), refresh=True)
+            await asyncio.sleep(seconds)
 
 
 def print_list(

@@ -19,7 +19,7 @@ from detent.handler.handler import Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
-from .connect import default_url, environment_approval_policy, store_from
+from .connect import configured_contracts, default_url, environment_approval_policy, store_from
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
@@ -78,8 +78,8 @@ class Detent(Scheduling, Limited):
         park_seconds: a wait that may last longer than this many seconds is parked. Default 60; see `job`.
         strict_steps: the default of `strict_steps` for all jobs; see `job`.
         tracer: records spans; `detent.integrations.otel.instrument(app)` sets it.
-        config: alert rules, alert sinks and retention. Default: the file of `detent worker --config`, $DETENT_CONFIG or
-            `detent.toml`.
+        config: alert rules, alert sinks, retention and options of contracts. Default: the file of
+            `detent worker --config`, $DETENT_CONFIG or `detent.toml`.
         approval_policy: rules that hold jobs for approval before they start. Default: the file in $DETENT_GUARD.
         max_payload: the largest payload of a job in bytes. Default 1 MiB.
         options: `ids` and `jitter`, for tests: where job ids and the jitter of retries come from.
@@ -221,7 +221,8 @@ class Detent(Scheduling, Limited):
 
         store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
         """
-        engine = Engine(store_from(self.url, **store_options), self.contracts, **self._engine_options)
+        contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
+        engine = Engine(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
         engine.approval_policy = engine.approval_policy or environment_approval_policy()
         return engine

@@ -1,12 +1,17 @@
-"""Makes the store of a database URL, and the stream transport of a Redis URL."""
+"""Makes the store of a database URL, the stream transport of a Redis URL, and the contracts with their settings."""
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
-from detent.core.errors import InvalidInput
+from detent.core.contract.builtin import CONTRACTS, find_contract
+from detent.core.contract.io import with_tables
+from detent.core.contract.model import Contract
+from detent.core.errors import ContractError, InvalidInput
 from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
 
@@ -57,6 +62,34 @@ def environment_approval_policy() -> ApprovalPolicy | None:
         return policy_from_toml(Path(path).read_text("utf-8"))
     except OSError as error:
         raise InvalidInput(f"the approval rules cannot be read: {error}", code="GUARD_INVALID") from None
+
+
+CONTRACT_VARIABLES = {
+    "DETENT_GATE_B2_BASE_MS": ("gate-b2", "retry", "base_ms"),
+    "DETENT_GATE_B2_MAX_BACKOFF_MS": ("gate-b2", "retry", "cap_ms"),
+    "DETENT_P3C_MAX_INTERRUPTIONS": ("p3c", "loss", "max_interruptions"),
+}
+"""Environment variable -> the contract, the table and the field that it sets."""
+
+
+def configured_contracts(declared: Mapping[str, Contract], tables: Mapping[str, Any]) -> dict[str, Contract]:
+    """The declared contracts and those that the settings file (`tables`) or the environment changes.
+
+    The environment is stronger than the file, the file than the declaration. Raises UnknownContract, ContractError.
+    """
+    contracts = dict(declared)
+    for name, options in [*tables.items(), *_environment_options()]:
+        contracts[name] = with_tables(find_contract({**CONTRACTS, **contracts}, name), options)
+    return contracts
+
+
+def _environment_options() -> Iterator[tuple[str, dict[str, Any]]]:
+    for variable, (contract, table, name) in CONTRACT_VARIABLES.items():
+        text = os.environ.get(variable)
+        if text:
+            if not text.isdecimal():
+                raise ContractError(f"${variable} must be a whole number, got {text!r}")
+            yield contract, {table: {name: int(text)}}
 
 
 def redis_url() -> str | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from unicodedata import category, normalize
 
 from .job import Micros
 
@@ -17,6 +18,15 @@ class Scope:
     actor: str
     reason: str | None = None
     tenant: str | None = None
+
+
+def same_person(name: str) -> str:
+    """What two names of one person have in common: "Ann", " ann" and "Ａｎｎ" are one person where two are needed.
+
+    Without case, width, invisible characters and outer spaces.
+    """
+    folded = normalize("NFKC", normalize("NFKC", name).casefold())
+    return "".join(character for character in folded if category(character) != "Cf").strip()
 
 
 class Power(StrEnum):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from .access import same_person
 from .errors import InvalidInput, check_number
 from .job import ApprovalRequest, Micros
 
@@ -73,7 +74,7 @@ def verdict(request: ApprovalRequest, votes: Sequence[Vote]) -> str | None:
     """The decision of these votes, or None. One rejection rejects; a quorum of different people approves."""
     if any(not vote.approved for vote in votes):
         return REJECT
-    return APPROVE if len({vote.person for vote in votes}) >= request.quorum else None
+    return APPROVE if len({same_person(vote.person) for vote in votes}) >= request.quorum else None
 
 
 def may_decide(request: ApprovalRequest, roles: Sequence[str] | None) -> bool:

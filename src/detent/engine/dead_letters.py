@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from detent.core.access import Scope
+from detent.core.access import Scope, same_person
 from detent.core.contract.model import Phase
 from detent.core.errors import (
     ApprovalRequired,
@@ -119,9 +119,12 @@ class DeadLetters(Service):
         )
 
     @writes
-    async def discard(self, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
-        """Discard a dead letter; where the contract needs two people, the first call only proposes it."""
-        return await discard_dead_letter(self._runtime, tx, dlq_id, scope)
+    async def discard(self, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True) -> Discard:
+        """Discard a dead letter; where the contract needs two people, the first call only proposes it.
+
+        authenticated False: the actor is a name that anybody can give. It may propose, but not confirm.
+        """
+        return await discard_dead_letter(self._runtime, tx, dlq_id, scope, authenticated=authenticated)
 
     async def requeue_many(
         self,
@@ -156,7 +159,7 @@ class DeadLetters(Service):
         _check_discard(scope)
         chosen, result = await self._match_open(filter)
         counts = await self._runtime.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
-        discardable = {name for name in counts if self._people_needed(name) == 1}
+        discardable = {name for name in counts if self._runtime.contract(name).discard_people == 1}
         result.for_two = sum(number for name, number in counts.items() if name not in discardable)
         if dry_run:
             return result
@@ -167,10 +170,6 @@ class DeadLetters(Service):
         for name in sorted(discardable):
             await self._process_pages(replace(chosen, contract=name), result, process_item)
         return result
-
-    def _people_needed(self, contract: str) -> int:
-        rule = self._runtime.contract(contract).dead_letters
-        return rule.discard_people if rule else 1
 
     async def _match_open(self, filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
         """The filter limited to dead letters that are open now, and the number of matches."""
@@ -280,7 +279,9 @@ async def _submit_copy(
     return submitted
 
 
-async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
+async def discard_dead_letter(
+    runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True
+) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
     item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
     contract = runtime.contract(item.contract)
@@ -290,14 +291,17 @@ async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scop
         raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
     _check_discard(scope, required)
     person, reason = scope.actor.strip(), scope.reason
-    people = contract.dead_letters.discard_people if contract.dead_letters else 1
+    people = contract.discard_people
     if people > 1 and item.proposed_by is None:
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
         await tx.dead_letters.put_dead_letter(item)
         await audit(tx, Scope(person, reason), "dlq.discard.propose", dlq_id, item.tenant_id)
         return Discard(item, confirmed=False)
-    if people > 1 and item.proposed_by == person:
+    if people > 1 and same_person(item.proposed_by or "") == same_person(person):
         raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
+    if people > 1 and not authenticated:
+        message = f"{item.proposed_by} proposed this discard; another person must confirm it with their own token"
+        raise ApprovalRequired(f"{message}: with --token or $DETENT_TOKEN, or on the dashboard", code=required)
     item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
     await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}

@@ -110,7 +110,11 @@ class Runtime:
         return self.tenant_for(requested, f"{what} of tenant {requested}") or requested
 
     def within_tenant(self, filter: Filter) -> Filter:
-        """The filter limited to the runtime's tenant."""
+        """The filter limited to the runtime's tenant. A status that is only shown for long waits selects these."""
+        for contract in self.contracts.values() if filter.status is not None else ():
+            shown = filter.status == contract.parks_as and filter.status in contract.unreachable
+            if shown and filter.contract in (None, contract.name):
+                filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
         return replace(filter, tenant_id=self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}"))
 
 

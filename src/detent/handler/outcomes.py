@@ -61,6 +61,13 @@ class WaitTimeout(TimeoutError):
     """
 
 
+class Interrupted(BaseException):
+    """Ends an execution as if its worker had stopped before it was done; for injected failures.
+
+    A BaseException, so that `except Exception` in a handler does not catch it.
+    """
+
+
 class Suspend(BaseException):
     """Ends an execution because the job has to wait; the worker releases its slot and settles the job as waiting.
 

@@ -1,10 +1,11 @@
-"""Settings of alerts and retention: from Python, or from a TOML file that all processes share."""
+"""Settings of alerts, retention and contracts: from Python, or from a TOML file that all processes share."""
 
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Rule
 from detent.core.errors import InvalidInput
@@ -32,6 +33,8 @@ class Settings:
     """Jobs examined in one transaction: one transaction per interval, more while there is something to delete."""
     export_to: str | None = None
     """A folder; jobs are written there as JSON lines before they are deleted."""
+    contracts: Mapping[str, Any] = field(default_factory=dict)
+    """Contract -> options that differ from its declaration, as `Contract.with_options` takes them."""
     path: str | None = None
     """The file they were read from."""
 

@@ -7,7 +7,16 @@ from dataclasses import fields, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from detent.core.alerts import DEFAULT_RULES, SEVERITIES, Rule
 from detent.core.errors import InvalidInput, invalid_value
@@ -21,7 +30,7 @@ _DAY = 86_400.0
 
 
 def settings_from(table: Mapping[str, Any]) -> Settings:
-    """Settings from the tables `alerts` and `retention`; other tables are ignored. Raises what load_settings raises."""
+    """Settings from the tables `alerts`, `retention` and `contracts`. Raises what load_settings raises."""
     alerts = _parse(_AlertsTable, table.get("alerts", {}), "alerts")
     retention = _parse(_RetentionTable, table.get("retention", {}), "retention")
     rules = {rule.name: rule for rule in DEFAULT_RULES}
@@ -36,6 +45,7 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
         retention_interval_seconds=retention.interval_seconds,
         retention_batch=retention.batch,
         export_to=retention.export_to,
+        contracts=_parse(_ContractsTable, table.get("contracts", {}), "contracts").root,
     )
 
 
@@ -164,7 +174,11 @@ class _RetentionTable(_Table):
     rules: list[_RetentionRuleTable] = []
 
 
-_T = TypeVar("_T", bound=_Table)
+class _ContractsTable(RootModel[dict[str, dict[str, Any]]]):
+    """Contract -> its options; the contract checks them."""
+
+
+_T = TypeVar("_T", bound=BaseModel)
 
 
 def _parse(model: type[_T], table: Any, path: str) -> _T:

@@ -23,6 +23,8 @@ class Filter:
     since: Micros | None = None
     """Created at or after this time; `until`: at or before that time."""
     until: Micros | None = None
+    wait_parked: bool | None = None
+    """True: only jobs in a long wait that the contract's view shows as a status of its own."""
     text_outside: str | None = None
     """Like `text`, but searched in ids, keys and codes only: for callers that may not see payloads."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from detent.core.contract.model import derive_status, replay
+from detent.core.contract.replay import derive_status, replay
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
 
 from .controlled_store import BrokenRule

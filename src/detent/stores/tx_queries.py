@@ -424,6 +424,7 @@ _WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_CREATED_FILTERS,
     "phase": "phase = :phase",
+    "wait_parked": "wait_parked = :wait_parked",
     "text": f"{{contains}}({_JOB_TEXT} || ' ' || payload, :text) > 0",
     "text_outside": f"{{contains}}({_JOB_TEXT}, :text_outside) > 0",
 }

@@ -1,10 +1,13 @@
 """Failure injection for tests: a timeout, a transient error or a process death at a named point of a handler.
 
 The handler calls `injector.reach("before_charge")` at the point; the injector raises there if a fault is configured for
-this invocation. The same calls always give the same failures. Without faults `reach` does nothing, so the calls may
-stay in the code.
+this invocation. The same calls always give the same failures. Without faults `reach` only counts, so the calls may stay
+in the code. It works in every worker: under p3c a process death makes the run interrupted, which is not charged.
 """
 
+import json
+import logging
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +15,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from detent.core.contract.builtin import CONTRACTS, DEFAULT
+from detent.core.contract.builtin import CONTRACTS, DEFAULT, find_contract
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.handler.outcomes import Fail, Retry
 
 from .single_step_worker import ProcessDied
+
+log = logging.getLogger("detent.testing")
 
 
 class Mode(StrEnum):
@@ -83,13 +88,12 @@ class FailureInjector:
         die: Callable[[], object] = lambda: None,
     ) -> None:
         """contract: the contract whose timeout code is used.
-        die: called before ProcessDied is raised, which SingleStepWorker handles; a test with real processes can pass
-        a function that kills the process.
+        die: called before ProcessDied is raised; a test with real processes can pass a function that kills the process.
         """
         self.faults = faults
         self.reached: Counter[str] = Counter()
         self.injected: list[tuple[str, int, Mode]] = []
-        self._contract = contract if isinstance(contract, Contract) else _builtin_contract(contract)
+        self._contract = contract if isinstance(contract, Contract) else find_contract(CONTRACTS, contract)
         self._die = die
         self._visits: Counter[tuple[str, str | None]] = Counter()
         self._lock = threading.Lock()
@@ -106,6 +110,27 @@ class FailureInjector:
             raise InvalidInput(
                 f"a fault has the keys point, at_invocation and repeat: {error}", code="INJECTION_INVALID"
             ) from None
+
+    @classmethod
+    def from_environment(cls, **options: Any) -> "FailureInjector":
+        """An injector with the faults in $DETENT_INJECT: the JSON text of a plan for `from_mapping`, or empty for none.
+
+        For staging: faults are refused unless $DETENT_ALLOW_INJECTION is 1. Raises InvalidInput (INJECTION_NOT_ALLOWED,
+        INJECTION_INVALID).
+        """
+        text = os.environ.get("DETENT_INJECT", "").strip()
+        if not text:
+            return cls(**options)
+        if os.environ.get("DETENT_ALLOW_INJECTION") != "1":
+            message = "$DETENT_INJECT is set, but failures are injected only where $DETENT_ALLOW_INJECTION is 1"
+            raise InvalidInput(f"{message}; unset $DETENT_INJECT in production", code="INJECTION_NOT_ALLOWED")
+        try:
+            injector = cls.from_mapping(json.loads(text), **options)
+        except (ValueError, AttributeError, RecursionError) as error:
+            message = f"$DETENT_INJECT must be JSON like {{mode: {{point, at_invocation, repeat}}}}: {error}"
+            raise InvalidInput(message, code="INJECTION_INVALID") from None
+        log.warning("failures are injected: %s", text)
+        return injector
 
     def reach(self, point: str, key: str | None = None) -> None:
         """Mark that the handler is at this point; raises if a fault is configured for this invocation.
@@ -130,9 +155,3 @@ class FailureInjector:
             raise InjectedError(f"transient error {message}")
         self._die()
         raise ProcessDied(message)
-
-
-def _builtin_contract(name: str) -> Contract:
-    if name not in CONTRACTS:
-        raise InvalidInput(f"{name!r} is no built-in contract; pass the Contract object", code="CONTRACT_UNKNOWN")
-    return CONTRACTS[name]

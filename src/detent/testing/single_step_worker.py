@@ -22,6 +22,7 @@ from detent.core.outcome import Outcome
 from detent.engine import Engine, Settlement
 from detent.handler.context import Context
 from detent.handler.handler import Handler
+from detent.handler.outcomes import Interrupted
 from detent.ports.claims import Claimed
 from detent.ports.store import Store
 from detent.stores.sqlite.store import SqliteStore
@@ -34,8 +35,11 @@ LEASE_SECONDS = 30.0
 MAX_EXECUTIONS = 200
 
 
-class ProcessDied(BaseException):
-    """Raise it in a handler to simulate that the worker process dies at this point."""
+class ProcessDied(Interrupted):
+    """Raise it in a handler to simulate that the worker process dies at this point.
+
+    A real worker goes on, and hands the job back as a worker does that stops.
+    """
 
 
 class SimulatedProcess:

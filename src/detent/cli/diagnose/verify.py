@@ -16,6 +16,7 @@ from detent.cli.options import AsJson, ContractFilter, option
 from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_line, print_result, print_table, progress_bar
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
+from detent.core.contract.replay import INVARIANTS
 from detent.core.errors import StoreUnavailable
 from detent.core.times import from_iso
 from detent.engine import Engine
@@ -119,13 +120,8 @@ def replay(
         return _replay_history(history, contract, url, as_json)
     if gate != GATE_B2.name:
         raise typer.BadParameter(f"{gate!r} has no acceptance cases; only {GATE_B2.name} has")
-    return _replay_gate(url if _is_on_command_line(context, "url") else None, as_json)
-
-
-def _is_on_command_line(context: typer.Context, name: str) -> bool:
-    """Whether the option was typed. A value from $DETENT_URL may be the database of a running application."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    source = context.get_parameter_source("url")  # $DETENT_URL may be the database of a running application
+    return _replay_gate(url if source is not None and source.name == "COMMANDLINE" else None, as_json)
 
 
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:
@@ -143,12 +139,14 @@ def _describe(result: HistoryReplay, contract: str) -> Iterator[str]:
     if result.ok:
         end = f"ends with status {result.derived}" if result.derived else "no event of this contract"
         yield f"{size}: legal under {contract}, {end}"
-        return
-    violation = result.strict
-    yield f"{size}: illegal under {contract} at index {violation.index}"
-    yield f"  event {violation.event} in status {violation.status or '(none)'}"
-    yield f"  legal events: {', '.join(violation.legal) or 'none, the job has finished'}"
-    yield f"  status according to the last event alone: {result.derived}"
+    else:
+        violation = result.strict
+        yield f"{size}: illegal under {contract} at index {violation.index}"
+        yield f"  event {violation.event} in status {violation.status or '(none)'}"
+        yield f"  legal events: {', '.join(violation.legal) or 'none, the job has finished'}"
+        yield f"  status according to the last event alone: {result.derived}"
+    for index, rule, detail in result.warnings:
+        yield f"  warning at index {index}: {rule} (invariant {INVARIANTS[rule]}): {detail}"
 
 
 def _replay_gate(url: str | None, as_json: bool) -> int:

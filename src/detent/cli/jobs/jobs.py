@@ -1,29 +1,28 @@
 """`detent jobs`, the commands that read: list, show, events, why, export."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
 from detent.cli.options import ContractFilter, JobId, QueueFilter, StatusFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
-    console,
     make_table,
     pluralize,
     print_fields,
     print_json,
     print_line,
+    redraw,
     relative_time,
     shorten,
 )
@@ -42,6 +41,13 @@ _COLOURS = {Phase.CLAIMABLE: "yellow", Phase.LEASED: "cyan", Phase.BLOCKED: "mag
 _HIDDEN_FIELD = "settlement"
 """A digest by which the engine recognises a repeated settlement; not shown to people."""
 _COLUMNS = ("id", "type", "status", "queue", ">attempts", "due", "updated", "error")
+
+
+class ExportFormat(StrEnum):
+    """What one line of `jobs export` is."""
+
+    JOB = "job"
+    ENVELOPE = "envelope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def list_jobs(
         raise typer.BadParameter("--watch cannot be combined with --json")
     if watch:
         with suppress(KeyboardInterrupt):
-            connection.run(lambda engine: _watch(engine, filter, every))
+            connection.run(lambda engine: redraw(lambda: _render(engine, filter), every))
         return
 
     async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
@@ -95,13 +101,6 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     tail = [due, relative_time(now, job.updated_at), shorten(error, 40)]
     status = Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
     return [job.id, job.job_type, status, job.queue, job.execution_no, *tail]
-
-
-async def _watch(engine: Engine, filter: Filter, every: float) -> None:
-    with Live(console=console(), auto_refresh=False) as live:
-        while True:
-            live.update(await _render(engine, filter), refresh=True)
-            await asyncio.sleep(every)
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
@@ -128,8 +127,11 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
     times = {name: getattr(job, name) for name in ("due_at", "created_at", "started_at", "finished_at")}
     fields: dict[str, Any] = {**view, "payload": job.payload, "result": job.result}
     fields |= {name: f"{fields[name]} ({relative_time(now, at)})" for name, at in times.items() if at is not None}
-    del fields["view"]
+    own = fields.pop("view")
     print_fields(fields)
+    print_line()
+    print_line(f"fields of {job.contract}:")
+    print_fields({name: own[name] for name in own if own[name] != view.get(name) and not isinstance(own[name], dict)})
 
 
 @group.command("events")
@@ -175,6 +177,9 @@ def export(
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="[JOB_ID]...", help="Only these jobs.")] = None,
     *,
     which: JobFilterOptions,
+    format: Annotated[
+        ExportFormat, option("job: one object per job. envelope: one per event, as its contract publishes it.")
+    ] = ExportFormat.JOB,
     output: Annotated[Path | None, option("Write to this file instead of stdout.")] = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -182,16 +187,18 @@ def export(
     filter = which.filter()
 
     async def act(engine: Engine) -> int:
-        number = 0
+        number = lines = 0
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
             async for job_id in _ids(engine, job_ids or [], filter):
-                line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
-                if connection.as_json:
-                    target.write("[" if number == 0 else ",")
-                target.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+                history = await engine.scoped(tenant=which.tenant).jobs.history(job_id)
+                for line in [history.as_dict()] if format is ExportFormat.JOB else history.published():
+                    if connection.as_json:
+                        target.write("," if lines else "[")
+                    target.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+                    lines += 1
                 number += 1
             if connection.as_json:
-                target.write("]\n" if number else "[]\n")
+                target.write("]\n" if lines else "[]\n")
         return number
 
     try:

@@ -11,10 +11,10 @@ from detent.cli.option_groups import CommandGroup, ConnectionOptions
 from detent.cli.options import AsJson
 from detent.cli.output import EXIT_NO, pluralize, print_error, print_json, print_line, print_result, print_table
 from detent.client.connect import default_url
-from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract import builtin
 from detent.core.contract.io import contract_from_toml
 from detent.core.contract.model import Contract, Phase
-from detent.core.errors import ContractError, UnknownContract
+from detent.core.errors import ContractError
 from detent.engine import Engine
 from detent.engine.reads.operations import ContractSummary
 from detent.engine.reads.views import contract_view, contracts_view
@@ -124,23 +124,18 @@ def _label(text: str) -> str:
 
 
 def find_contract(name: str, url: str | None) -> Contract:
-    """A contract from a TOML file, a built-in one, or one stored in the database; only the last needs a database."""
+    """A contract from a TOML file or from the database, with its options; without a database a built-in one."""
     if name.endswith(".toml"):
         return contract_from_toml(read_text(Path(name)))
-    if name in CONTRACTS:
-        return CONTRACTS[name]
-    contracts = _available_contracts(url)
-    if name not in contracts:
-        names = ", ".join(sorted(contracts))
-        raise UnknownContract(f"contract {name!r} does not exist; available: {names}", contract=name)
-    return contracts[name]
+    return builtin.find_contract(_available_contracts(url), name)
 
 
 def _available_contracts(url: str | None) -> dict[str, Contract]:
     """The built-in contracts and those stored in the database, which is not created if it does not exist."""
     target = url or default_url()
-    if describe(target).schema is None:
-        return dict(CONTRACTS)
+    database = describe(target)
+    if database.schema != database.newest:
+        return dict(builtin.CONTRACTS)
     return ConnectionOptions(target).run(read_contracts)
 
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from functools import partial
 
 from rich.console import Group
-from rich.live import Live
 from rich.panel import Panel
-from rich.table import Table
 
+from detent.cli.output import make_table, redraw
 from detent.client.app import Detent
 from detent.core.times import iso
 from detent.engine import Engine
@@ -31,7 +30,7 @@ async def run_up(
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.ensure_future(start()) for start in (*app.companions, *background)]
     if screen:
-        helpers.append(asyncio.create_task(_show(app, engine, worker)))
+        helpers.append(asyncio.create_task(redraw(partial(_render, app, engine, worker), 0.5)))
     try:
         return await worker.run()
     finally:
@@ -40,13 +39,6 @@ async def run_up(
             task.cancel()
         await asyncio.gather(*helpers, serving, return_exceptions=True)
         await app.close()
-
-
-async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
-    with Live(refresh_per_second=4, screen=False) as live:
-        while True:
-            live.update(await _render(app, engine, worker))
-            await asyncio.sleep(0.5)
 
 
 async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
@@ -59,22 +51,15 @@ async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
     )
     return Group(
         Panel(head, title="detent"),
-        _table("jobs by status", ("contract", "status", "phase", "jobs"), sorted(counts)),
-        _table(
-            "newest jobs  (detent jobs why ID)",
-            ("job", "type", "status", "attempts", "updated"),
+        make_table(("contract", "status", "phase", ">jobs"), sorted(counts), title="jobs by status"),
+        make_table(
+            ("job", "type", "status", ">attempts", "updated"),
             ((job.id, job.job_type, job.status, job.execution_no, iso(job.updated_at)) for job in jobs),
+            title="newest jobs  (detent jobs why ID)",
         ),
-        _table(
-            "dead letters  (detent dlq list)",
+        make_table(
             ("dead letter", "type", "code", "message"),
-            ((item.id, item.job_type, item.error_code, item.error_message or "") for item in dead_letters),
+            ((item.id, item.job_type, item.error_code, item.error_message) for item in dead_letters),
+            title="dead letters  (detent dlq list)",
         ),
     )
-
-
-def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    table = Table(*columns, title=title)
-    for row in rows:
-        table.add_row(*map(str, row))
-    return table

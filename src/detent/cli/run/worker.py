@@ -54,8 +54,9 @@ def worker(
     application = load_app(app, url)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
     options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
-    settings = None if config is None else load_settings(config)
-    given = {"config": settings, "slots": slots, "lease_seconds": lease_seconds}
+    if config is not None:
+        application.config = load_settings(config)
+    given = {"slots": slots, "lease_seconds": lease_seconds}
     options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)

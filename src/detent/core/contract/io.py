@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ def contract_from(data: Mapping[str, Any]) -> Contract:
     options |= {name: frozenset(data[name]) for name in _SETS if name in data}
     if data.get("snooze"):
         options["snooze"] = _move(data["snooze"], "snooze")
-    for name, read in _RULES.items():
+    for name, read in RULES.items():
         if data.get(name) is not None:
             options[name] = read(data[name], name)
     return Contract(
@@ -62,6 +62,23 @@ def contract_from(data: Mapping[str, Any]) -> Contract:
         approval_notes=dict(data.get("approval_notes", {})),
         **options,
     )
+
+
+def with_tables(contract: Contract, tables: Mapping[str, Any]) -> Contract:
+    """A copy of the contract with these options, given as in TOML; a table names only the fields that change."""
+    _check_types(tables)
+    retry = tables.get("retry") or {}
+    fixed = set(tables).difference(RULES, _OPTIONS)
+    if contract.retry.frozen:
+        fixed |= {f"retry.{name}" for name in ("max_retries", "frozen") if name in retry}
+    if fixed:
+        raise ContractError(f"contract {contract.name}: {', '.join(sorted(fixed))} cannot be changed by an option")
+    data = contract_to(contract)
+    if "kind" in retry:
+        data["retry"] = {name: data["retry"][name] for name in _RETRY_FIELDS}
+    for name, value in tables.items():
+        data[name] = {**(data[name] or {}), **value} if isinstance(value, Mapping) else value
+    return replace(contract_from(data), view=contract.view, envelope=contract.envelope)
 
 
 def _check_types(data: Mapping[str, Any]) -> None:
@@ -130,7 +147,7 @@ def _retry(row: Mapping[str, Any], location: str) -> Any:
     return _rule(RetryRule, {"backoff": backoff, **values}, location)
 
 
-_RULES: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+RULES: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     "retry": _retry,
     "loss": partial(_rule, LossRule),
     "stop": _stop,

@@ -1,6 +1,6 @@
 """The contract model: statuses with phases, edges with moves, and rules. A contract is validated when it is built."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,9 +14,10 @@ from .validation import validate
 if TYPE_CHECKING:
     from detent.core.job import Event, Job
 
-__all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule", "replay"]
+__all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule"]
 _GENERATED = "auto-"
 """The prefix of generated idempotency keys."""
+_TAKING = (Move.CLAIM, Move.RECLAIM, Move.EXPIRE, Move.RETRY, Move.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class Contract:
     trace_form: str = "trace-{job_id}"
     """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
     view: Callable[["Job"], dict[str, Any]] = lambda job: {}
-    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = lambda job, event: None
+    envelope: Callable[["Job", "Event"], dict[str, Any] | None] | None = None
+    """The form in which an event is published; it may return None for one that is not. None: the contract has none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))
@@ -145,15 +147,28 @@ class Contract:
         return {(edge.move, edge.source): edge for edge in self.edges if edge.move}
 
     @cached_property
-    def _by_event(self) -> dict[tuple[str | None, str], dict[str, Edge]]:
-        by_event: dict[tuple[str | None, str], dict[str, Edge]] = {}
+    def _by_event(self) -> dict[tuple[str | None, str], dict[str, list[Move | None]]]:
+        by_event: dict[tuple[str | None, str], dict[str, list[Move | None]]] = {}
         for edge in self.edges:
-            by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, edge)
+            by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, []).append(edge.move)
         return by_event
 
     @cached_property
     def _routes(self) -> dict[tuple[str | None, Move], tuple[Edge, ...]]:
         return {}
+
+    @cached_property
+    def taking_events(self) -> frozenset[str]:
+        """Events that lease a job or put it back to be leased; a blocked job gets none of them."""
+        leased = self.in_phase(Phase.LEASED)
+        return frozenset(edge.event for edge in self.edges if edge.move in _TAKING or edge.target in leased)
+
+    @cached_property
+    def leased_events(self) -> frozenset[str]:
+        """Events that only a leased job can have."""
+        leased = self.in_phase(Phase.LEASED)
+        others = {edge.event for edge in self.edges if edge.source not in leased}
+        return frozenset(edge.event for edge in self.edges) - others
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
@@ -168,16 +183,9 @@ class Contract:
         """The edge of a move from this status; None if the move is illegal there. source None: creation."""
         return self._by_move.get((move, source))
 
-    def step(self, source: str | None, event: str, target: str | None = None) -> str | None:
-        """The target status of this event, None if it is illegal. A given target must be one the table allows."""
-        targets = self._by_event.get((source, event), {})
-        if target is None:
-            return next(iter(targets), None)
-        return target if target in targets else None
-
-    def steps(self, sources: Iterable[str | None], event: str) -> list[str]:
-        """Every target status of this event from any of these sources."""
-        return list(dict.fromkeys(t for s in sources for t in self._by_event.get((s, event), ())))
+    def targets(self, source: str | None, event: str) -> Mapping[str, list[Move | None]]:
+        """The statuses that this event leads to -> the moves that log it; None: legal in a history, but never made."""
+        return self._by_event.get((source, event), {})
 
     def route(self, source: str | None, move: Move) -> tuple[Edge, ...]:
         """The edge of a move and the FOLLOW edges committed with it; empty if the move is illegal."""
@@ -222,56 +230,25 @@ class Contract:
         claimable = [status for status in self.in_phase(Phase.CLAIMABLE) if status not in self.unreachable]
         return all(self.edge(status, Move.CANCEL) for status in claimable)
 
+    @property
+    def discard_people(self) -> int:
+        """How many people must agree to discard a dead letter."""
+        return self.dead_letters.discard_people if self.dead_letters else 1
+
     def code(self, name: str) -> str:
         """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""
         return self.codes[name] or ""
 
     def with_options(self, **options: Any) -> "Contract":
-        """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""
-        return replace(self, **options)
+        """A copy of this contract with other settings, validated again.
 
+            GATE_B2.with_options(retry={"base_ms": 500, "cap_ms": 10_000})
+            P3C.with_options(loss={"max_interruptions": 3}, lease_seconds=60)
 
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
-    """The status a replay reached, or the first illegal event and the events that would have been legal."""
+        `retry`, `loss`, `stop`, `dead_letters` and `keys` take a dict of the fields that change. Raises ContractError.
+        """
+        from .io import RULES, with_tables  # reads contracts from plain data, so it imports this module
 
-    status: str | None
-    index: int | None = None
-    event: str | None = None
-    legal: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return self.index is None
-
-
-def replay(contract: Contract, events: Iterable["str | Event"]) -> ReplayResult:
-    """Replay strictly: stop at the first illegal event. Events that are not in the contract are ignored.
-
-    Event names alone may leave the first status ambiguous; all possible statuses are followed until one remains.
-    """
-    possible: list[str | None] = [None]
-    state_events = contract.state_events
-    for index, event in enumerate(events):
-        name = event if isinstance(event, str) else event.event
-        if name not in state_events:
-            continue
-        targets = contract.steps(possible, name)
-        if not isinstance(event, str):
-            targets = [status for status in targets if status == event.target]
-        if not targets:
-            legal = sorted({e.event for e in contract.edges if e.source in possible})
-            return ReplayResult(possible[0], index, name, tuple(legal))
-        possible = list(targets)
-    return ReplayResult(possible[0])
-
-
-def derive_status(contract: Contract, events: Iterable["str | Event"]) -> str | None:
-    """Derive tolerantly: the last state event decides, whatever came before it."""
-    status: str | None = None
-    for event in events:
-        if isinstance(event, str):
-            status = contract.state_events.get(event, status)
-        elif event.event in contract.state_events:
-            status = event.target
-    return status
+        tables = {name: row for name, row in options.items() if name in RULES and isinstance(row, Mapping)}
+        changed = replace(self, **{name: value for name, value in options.items() if name not in tables})
+        return with_tables(changed, tables) if tables else changed

@@ -4,7 +4,7 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import replace
 
-from detent.core.access import Role, Scope, Token, digest_of
+from detent.core.access import POWERS, Power, Role, Scope, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND
@@ -97,10 +97,27 @@ class Tokens(Service):
         return await tx.tokens.token_by_digest(digest_of(bearer_secret))
 
     @operators_only
+    async def authenticate(self, bearer_secret: str, power: Power) -> Token:
+        """The valid token with this secret. Raises Unauthorized, and Forbidden if its role lacks the power."""
+        token = require_valid(await self.find(bearer_secret), self._runtime.store.now())
+        if power not in POWERS[Role(token.role)]:
+            raise Forbidden(f"{token.person} has the role {token.role}, which may not {power}")
+        return token
+
+    @operators_only
     @reads
     async def exist(self, tx: Tx) -> bool:
         """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
         return await tx.tokens.any_token()
+
+
+def require_valid(token: object, now: Micros) -> Token:
+    """The token that was found. Raises Unauthorized if there is none, or if it is expired or revoked."""
+    if not isinstance(token, Token):
+        raise Unauthorized("unknown token; use a valid token")
+    if not token.is_valid(now):
+        raise Unauthorized("token expired or revoked; use a valid token")
+    return token
 
 
 def _role_names(roles: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from detent.core.access import Scope
+from detent.core.access import Scope, same_person
 from detent.core.approval import APPROVE, Approval, Vote, may_decide, verdict
 from detent.core.contract.model import Contract, Move
 from detent.core.decide import decide
@@ -158,13 +158,13 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
             http_status=403,
             roles=list(approval.request.roles),
         )
-    earlier = next((v for v in approval.votes if v.person == vote.person), None)
+    earlier = next((v for v in approval.votes if same_person(v.person) == same_person(vote.person)), None)
     if earlier is not None and earlier.approved == vote.approved:
         message = f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed"
         raise ApprovalRequired(message, code=contract.code("approval_required"), missing=approval.missing)
     at = max(tx.now, job.updated_at)
-    vote = replace(vote, at=at)
-    votes = [*(v for v in approval.votes if v.person != vote.person), vote]
+    vote = replace(vote, at=at, person=earlier.person if earlier else vote.person)
+    votes = [*(v for v in approval.votes if v is not earlier), vote]
     decision = verdict(approval.request, votes)
     roles = None if vote.roles is None else list(vote.roles)
     note_data = {"name": approval.name, "digest": approval.request.digest, "reason": vote.reason, "roles": roles}

@@ -12,6 +12,9 @@ from detent.ports.tx import StepTable, Tx
 
 STEP_REFUSED = "step.refused"
 STEP_ORPHANED = "step.orphaned"
+STEP_STARTED = "step.started"
+"""A `ctx.once` that has begun and has not finished. It and `step.finished` are read from the table of steps."""
+STEP_FINISHED = "step.finished"
 
 
 def has_no_recorded_steps(claimed: Claimed) -> bool:

@@ -1,14 +1,15 @@
 """Jobs, events and dead letters as JSON objects: the same in REST, CLI and Python."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
-from detent.core.job import DeadLetter, Event, Job, Note
+from detent.core.job import DeadLetter, Event, Job, Note, Step
+from detent.engine.execution.steps import STEP_FINISHED, STEP_STARTED
 from detent.engine.submit.prepare import Submitted
 from detent.ports.tx import Tx
 
@@ -16,8 +17,8 @@ from . import operations, responses
 from .responses import show
 
 Entry = TypeVar("Entry", Event, Note)
-_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
-"""The event data that callers without payload access see: codes, never texts from a handler."""
+_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code", "due_at", "charged"})
+"""The event data that callers without payload access see: codes and times, never texts from a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class History:
     def as_dict(self) -> dict[str, Any]:
         return {"job": job_view(self.contract, self.job), "events": self.entries()}
 
+    def published(self) -> Iterator[dict[str, Any]]:
+        """The events as the contract publishes them: `event` is the name, `data` the body."""
+        for entry in self.entries():
+            if message := published(entry, has_envelopes=self.contract.envelope is not None):
+                yield {"event": message[0], "data": message[1]}
+
     def entries(self, *, payloads: bool = True) -> list[responses.Event]:
         """Events and notes in one list: each note comes after the event it follows."""
         job, events, notes = self.job, self.events, self.notes
@@ -45,7 +52,24 @@ class History:
 
 
 async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
-    return History(contract, job, await tx.log.events(job.id), await tx.log.notes(job.id))
+    """The log of a job. Recorded steps are among the notes; they are stored in their own table only."""
+    events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
+    steps = await tx.steps.list_steps(job.id)
+    claims = {event.execution_no: event for event in reversed(events)}
+    step_notes = [
+        _step_note(step, None if step.at < job.created_at else claims.get(step.execution_no)) for step in steps
+    ]
+    return History(contract, job, events, sorted([*notes, *step_notes], key=lambda note: note.at))
+
+
+def _step_note(step: Step, claim: Event | None) -> Note:
+    """A step as a note of the execution that recorded it. claim None: a requeue took the step over."""
+    data = {"name": step.name}
+    if not step.finished and step.result:
+        data["error"] = json.loads(step.result)
+    seq, actor = (claim.seq, claim.actor) if claim else (1, None)
+    name = STEP_FINISHED if step.finished else STEP_STARTED
+    return Note(step.job_id, seq, name, step.at, actor, step.execution_no, data)
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
@@ -88,8 +112,17 @@ def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool =
 
 
 def event_view(contract: Contract, job: Job, event: Event) -> responses.Event:
-    trace_id, envelope = job.trace_id, contract.envelope(job, event)
+    trace_id, envelope = job.trace_id, contract.envelope and contract.envelope(job, event)
     return show(responses.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
+
+
+def published(view: Mapping[str, Any], *, has_envelopes: bool) -> tuple[str, Mapping[str, Any]] | None:
+    """The name and the body under which a contract publishes an event, given as `event_view` shows it.
+
+    Contracts without envelopes publish the view itself. None: the event is not published; notes never are.
+    """
+    body = view["envelope"] if has_envelopes else None if view["note"] else view
+    return None if body is None else (body.get("type") or body.get("event_type") or view["event"], body)
 
 
 def note_view(job: Job, note: Note, status: str) -> responses.Event:

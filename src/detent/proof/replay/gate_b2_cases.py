@@ -9,6 +9,7 @@ from detent.core.contract.model import Move
 from detent.core.errors import DetentError
 from detent.core.job import Failure, Job
 from detent.core.outcome import Failed, Succeeded
+from detent.core.retry import Backoff
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import Scope as VerifyScope
 from detent.proof.verify.verify import verify
@@ -17,6 +18,8 @@ TRANSIENT = Failed(Failure("TRANSIENT", "a transient fault, injected by the repl
 DONE = Succeeded('{"replayed":true}')
 LEASE_SECONDS = 30.0
 ACTOR = "replay"
+_BASE_MS, _CAP_MS, _JITTER_MS = 1_000, 30_000, 300
+"""The numbers of the specification, not those of the contract in use, which may have been changed by options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,14 @@ async def _execute(engine: Engine, queue: str, case: Case, result: CaseResult) -
     if [claim.id for claim in claimed] != [job.id]:
         result.problems.append("the job was not claimed by the worker that requested it")
         return job
+    if case.failures:
+        _check_policy(engine.contract(GATE_B2.name).retry.backoff, job, result)
     for retry_no in range(1, case.failures + 1):
         job = await _settle(engine, job.id, TRANSIENT)
         claim = GATE_B2.edge(job.status, Move.CLAIM)
         if claim is None:
             return job
-        _check_delay(engine, job, retry_no, result)
+        _check_delay(job, retry_no, result)
         job = await engine.jobs.transition(job.id, claim.target, Scope(ACTOR))  # does not wait for the delay
     return await _settle(engine, job.id, DONE)
 
@@ -101,17 +106,33 @@ async def _settle(engine: Engine, job_id: str, outcome: Succeeded | Failed) -> J
     return await engine.settle(job_id, held.token or "", outcome)
 
 
-def _check_delay(engine: Engine, job: Job, retry_no: int, result: CaseResult) -> None:
-    actual = (job.next_retry_at or 0) - job.updated_at
-    expected = engine.contract(GATE_B2.name).retry.backoff.delay_ms(job.id, retry_no, engine.jitter) * 1_000
-    if actual != expected:
-        result.problems.append(f"retry {retry_no} is due after {actual} us, the retry policy gives {expected} us")
+def _lowest_delay_ms(retry_no: int) -> int:
+    return min(_CAP_MS, _BASE_MS << (retry_no - 1))
+
+
+def _check_delay(job: Job, retry_no: int, result: CaseResult) -> None:
+    """The delay of a retry is a whole number of milliseconds in the range of the specification."""
+    actual = ((job.next_retry_at or 0) - job.updated_at) / 1_000
+    lowest = _lowest_delay_ms(retry_no)
+    if actual not in range(lowest, lowest + _JITTER_MS + 1):
+        expected = f"{lowest} to {lowest + _JITTER_MS} ms"
+        result.problems.append(f"retry {retry_no} is due after {actual:g} ms, the specification gives {expected}")
+
+
+def _check_policy(backoff: Backoff, job: Job, result: CaseResult) -> None:
+    """Both ends of the range, also of retries that are never made: the cap shows in the sixth delay only."""
+    for retry_no in range(1, 8):
+        ends = [backoff.delay_ms(job.id, retry_no, jitter) for jitter in (lambda *_: 0, lambda *call: int(call[2]))]
+        lowest = _lowest_delay_ms(retry_no)
+        if ends != [lowest, lowest + _JITTER_MS]:
+            expected = f"{lowest} to {lowest + _JITTER_MS} ms"
+            result.problems.append(f"delay {retry_no} is {ends[0]} to {ends[1]} ms, the specification gives {expected}")
 
 
 async def _check(engine: Engine, job: Job, case: Case, result: CaseResult) -> None:
     """Collect the recorded transitions and compare them with the case."""
     history = await engine.jobs.history(job.id)
-    result.records += [GATE_B2.envelope(history.job, event) or {} for event in history.events]
+    result.records += [event["data"] for event in history.published()]
     statuses = [event.target for event in history.events]
     result.path = " -> ".join(statuses)
     expected = case.path.split(" -> ")

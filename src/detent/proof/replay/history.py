@@ -1,11 +1,12 @@
-"""`replay --history`: replays a list of events against a contract; finds the first illegal event."""
+"""`replay --history`: replays a list of events against a contract; finds illegal events and broken invariants."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from detent.core.contract.model import Contract, ReplayResult, derive_status, replay
+from detent.core.contract.model import Contract
+from detent.core.contract.replay import INVARIANTS, Fault, ReplayResult, broken_invariants, derive_status, replay
 from detent.core.errors import InvalidInput
 
 _NAMES = ("event", "type")
@@ -18,24 +19,32 @@ class HistoryReplay:
     strict: ReplayResult
     derived: str | None
     events: int
+    warnings: list[Fault]
+    """Events that break an invariant of the formal contract. Reopening a finished job does, and is legal."""
 
     @property
     def ok(self) -> bool:
         return self.strict.ok
 
     def as_dict(self) -> dict[str, Any]:
-        first_illegal = {
-            "index": self.strict.index,
-            "event": self.strict.event,
-            "status": self.strict.status,
-            "legal": list(self.strict.legal),
+        strict = self.strict
+        first_illegal = {"index": strict.index, "event": strict.event, "status": strict.status}
+        warnings = [
+            {"index": fault.step, "invariant": INVARIANTS[fault.rule], "rule": fault.rule, "detail": fault.detail}
+            for fault in self.warnings
+        ]
+        return {
+            "ok": self.ok,
+            "first_illegal": None if self.ok else {**first_illegal, "legal": list(strict.legal)},
+            "derived": self.derived,
+            "warnings": warnings,
         }
-        return {"ok": self.ok, "first_illegal": None if self.ok else first_illegal, "derived": self.derived}
 
 
 def replay_history(contract: Contract, names: list[str]) -> HistoryReplay:
     """Replay event names. Events that the contract does not know are skipped, like notes in a log."""
-    return HistoryReplay(replay(contract, names), derive_status(contract, names), len(names))
+    warnings = list(broken_invariants(contract, names))
+    return HistoryReplay(replay(contract, names), derive_status(contract, names), len(names), warnings)
 
 
 def read_history(text: str) -> list[str]:

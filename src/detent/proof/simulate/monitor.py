@@ -93,10 +93,9 @@ class InvariantMonitor:
 
     def _check_event(self, table: ContractTable, before: JobRow | None, event: EventRow) -> None:
         """A lease is not expired before its end, and a job is not claimed before it is due."""
-        key = (event.source, event.event, event.target)
-        if before is None or key not in table.moves:
+        if before is None:
             return
-        move = table.move_of(key, flags_of(event.data or ""))
+        move = table.move_of((event.source, event.event, event.target), flags_of(event.data or ""))
         reason = json.loads(event.data).get("reason") if event.data else None
         expired = reason == "lease_expired" or move is Move.RECLAIM
         if expired and self._leases.get(event.job_id, 0) > self._clock.wall:

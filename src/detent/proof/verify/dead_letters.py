@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from detent.core.access import same_person
 from detent.core.job import Job
 from detent.ports.verification import DeadLetterLink, DeadLetterRow, DiscardEntry, JobRow, RequeuedRow
 
@@ -103,11 +104,10 @@ def check_discards(
     for dlq_id, job_id, contract, status, *_ in rows:
         if status != DISCARDED:
             continue
-        rule = tables[contract].contract.dead_letters if contract in tables else None
-        required = rule.discard_people if rule else 1
+        required = tables[contract].contract.discard_people if contract in tables else 1
         done = acts[dlq_id]
         people = {actor for act, actor, _ in done if actor.strip() and (act == CONFIRM or required > 1)}
-        if len(people) < required or CONFIRM not in [act for act, _, _ in done]:
+        if len(set(map(same_person, people))) < required or CONFIRM not in [act for act, _, _ in done]:
             names = ", ".join(sorted(people)) or "nobody"
             detail = f"dead letter {dlq_id} was discarded by {names}; {required} people must agree"
             report.add(job_id, None, "discard-people", detail)

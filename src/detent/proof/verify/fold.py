@@ -1,10 +1,10 @@
 """A contract as lookup tables, and the fold of a log over them: final state, counters, and what is wrong on the way."""
 
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.replay import Fault, step_faults
 
 Shape = tuple[tuple[Any, ...], ...]
 """A log without its times: per event (event, source, target, execution_no, retries) and the flags of its data."""
@@ -15,7 +15,6 @@ _CHARGE = CHARGED | UNCHARGED
 
 _MAX_CACHED_LENGTH = 32
 _MAX_CACHED_FOLDS = 4_096
-_TAKING = (Move.CLAIM, Move.RECLAIM, Move.EXPIRE, Move.RETRY, Move.RELEASE)
 _CHARGEABLE = frozenset({Move.RETRY, Move.FAIL, Move.EXPIRE, Move.RELEASE})
 
 
@@ -38,14 +37,6 @@ def _parsed_charge(data: str) -> int:
         return NOT_CHARGED
     charged = value.get("charged") if isinstance(value, dict) else None
     return NOT_CHARGED if charged is None else CHARGED if charged else UNCHARGED
-
-
-class Fault(NamedTuple):
-    """A broken rule; step: the index of the event in its log, None for the row or the whole log."""
-
-    step: int | None
-    rule: str
-    detail: str
 
 
 class FoldedLog(NamedTuple):
@@ -72,14 +63,9 @@ class ContractTable:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.phases: dict[str, str] = {status: phase.value for status, phase in contract.statuses.items()}
-        moves: dict[tuple[str | None, str, str], list[Move | None]] = {}
-        for edge in contract.edges:
-            moves.setdefault((edge.source, edge.event, edge.target), []).append(edge.move)
-        self.moves = moves
         self.passing = {edge.source for edge in contract.edges if edge.move is Move.FOLLOW}
         """Statuses in which no job may stay, because a follow-up edge leaves them in the same commit."""
         self.takeovers = {edge.event for edge in contract.edges if contract.uses_stream and edge.move is Move.RECLAIM}
-        self.taking = {edge.event for edge in contract.edges if edge.move in _TAKING}
         self.reopens = contract.has(Move.REOPEN)
         self.timed = contract.retry_at_statuses
         self.frozen = contract.retry.max_retries if contract.retry.frozen else None
@@ -98,9 +84,10 @@ class ContractTable:
 
     def move_of(self, key: tuple[str | None, str, str], flags: int) -> Move | None:
         """The move that logged an event. Moves that share an edge are distinguished by the event's data."""
-        moves = self.moves[key]
-        if len(moves) == 1:
-            return moves[0]
+        source, event, target = key
+        moves = self.contract.targets(source, event).get(target, ())
+        if len(moves) < 2:
+            return next(iter(moves), None)
         stop = flags & STOPPED and self.contract.stop.move is Move.RELEASE
         if Move.RELEASE in moves and (not flags & _CHARGE or stop):
             return Move.RELEASE
@@ -147,8 +134,8 @@ def _fold(table: ContractTable, shape: Shape) -> FoldedLog:
     for index, (event, source, target, executions, retries, *rest) in enumerate(shape):
         flags = rest[0] if rest else 0
         key = (source, event, target)
-        faults += _wrong_step(table, index, status, key)
-        move = table.move_of(key, flags) if key in table.moves else None
+        faults += step_faults(table.contract, index, status, key)
+        move = table.move_of(key, flags)
         phase = table.phases.get(target)
         counts.add(move, phase == Phase.LEASED.value, flags)
         if (executions, retries) != (counts.executions, counts.logged_retries):
@@ -171,26 +158,3 @@ def _fold(table: ContractTable, shape: Shape) -> FoldedLog:
     totals = (counts.executions, counts.failures, counts.retries, counts.interruptions)
     state = (status, table.phases.get(status or ""), len(shape), *totals)
     return FoldedLog(tuple(faults), state, started, finished, finals, tuple(dead_letter_counts), tuple(follows))
-
-
-def _wrong_step(
-    table: ContractTable, index: int, status: str | None, key: tuple[str | None, str, str]
-) -> Iterator[Fault]:
-    """What is wrong with one event, given the status that the events before it led to."""
-    source, event, target = key
-    if (source is None) != (index == 0):
-        yield Fault(index, "creation-first", f"{event} is event {index + 1} and its source is {source or 'empty'}")
-    elif source != status:
-        yield Fault(index, "source-differs", f"the source of {event} is {source}, the event before led to {status}")
-    phase = table.phases.get(status or "")
-    legal = key in table.moves
-    if phase == Phase.FINAL.value:
-        if legal and source == status and Move.REOPEN in table.moves[key]:
-            yield Fault(index, "final-reopened", f"{event} led from {source} back to {target}")
-        else:
-            yield Fault(index, "final-absorbing", f"{event} -> {target} after the job had finished as {status}")
-    elif not legal and phase == Phase.BLOCKED.value and event in table.taking:
-        yield Fault(index, "blocked-taken", f"{event} -> {target} while the job was blocked in {status}")
-    elif not legal:
-        events = ", ".join(table.contract.legal_events(status)) or "none"
-        yield Fault(index, "step-illegal", f"{source} -{event}-> {target} is no edge; legal from {status}: {events}")

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from detent.core.contract.model import Phase
+from detent.core.contract.replay import Fault
 from detent.core.times import iso
 from detent.ports.verification import EventRow, JobRow
 
-from .fold import ContractTable, Fault, FoldedLog, flags_of
+from .fold import ContractTable, FoldedLog, flags_of
 
 Log = Sequence[EventRow]
 CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)

@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from detent.core.access import POWERS, Power, Role, Token, implied_roles
 from detent.core.errors import TenantViolation
-from detent.engine.control.access import Forbidden, Unauthorized
+from detent.engine.control.access import Forbidden, Unauthorized, require_valid
 from detent.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -105,11 +105,7 @@ class Authenticator:
 
     async def authenticate_secret(self, secret: str) -> Caller:
         """The caller with this token. Raises Unauthorized if it is unknown, expired or revoked."""
-        token = await self._lookup(secret)
-        if not isinstance(token, Token):
-            raise Unauthorized("unknown token; use a valid token")
-        if not token.is_valid(self._clock.now()):
-            raise Unauthorized("token expired or revoked; use a valid token")
+        token = require_valid(await self._lookup(secret), self._clock.now())
         return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def is_open(self) -> bool:

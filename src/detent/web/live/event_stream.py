@@ -4,13 +4,13 @@ import asyncio
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.engine.reads.views import event_view, redact_entry, redact_job
+from detent.engine.reads.views import event_view, published, redact_entry, redact_job
 from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _CHUNK_FRAMES = 128
 """How many events are sent in one write; other clients are served between two writes."""
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
+_DATA = b"\ndata: "
 
 
 class FellBehind(Exception):
@@ -40,11 +41,14 @@ class Frame:
     job_type: str
     contract: str
     job_id: str
+    has_envelopes: bool
     full: bytes
     redacted: bytes
 
 
 FrameFilter = Callable[[Frame], bool]
+FrameEncoder = Callable[[Frame], bytes]
+"""The bytes of a frame that a client gets; empty if the event is not sent to it."""
 
 
 class EventTail:
@@ -64,7 +68,7 @@ class EventTail:
         self.listeners = 0
 
     async def follow(
-        self, start: Position | None, matches: FrameFilter, *, payloads: bool, heartbeat_seconds: float
+        self, start: Position | None, matches: FrameFilter, encode: FrameEncoder, *, heartbeat_seconds: float
     ) -> AsyncGenerator[bytes, None]:
         """Chunks of the matching events after `start` (None: new events only), and a comment as heartbeat when idle."""
         self.listeners += 1
@@ -74,7 +78,7 @@ class EventTail:
             yield b": following\n\n"
             while position < self._floor:  # read from the database up to the first kept frame
                 frames, position = await self._read_after(position)
-                yield _chunk(frames, matches, payloads)
+                yield _chunk(frames, matches, encode)
             number = self._dropped + bisect_right(self._frames, position, key=lambda frame: frame.position)
             while True:
                 if number < self._dropped:
@@ -85,7 +89,7 @@ class EventTail:
                     number += len(frames)
                     unsent = [frame for frame in frames if frame.position > position]
                     position = max(position, frames[-1].position)
-                    yield _chunk(unsent, matches, payloads)
+                    yield _chunk(unsent, matches, encode)
                 elif not await self._wait(heartbeat_seconds):
                     yield f"id: {max(position, self._head)}\n: beat\n\n".encode()
         finally:
@@ -153,8 +157,20 @@ def _size(frames: Iterable[Frame]) -> int:
     return sum(len(frame.full) + len(frame.redacted) for frame in frames)
 
 
-def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> bytes:
-    return b"".join(frame.full if payloads else frame.redacted for frame in frames if matches(frame))
+def _chunk(frames: Iterable[Frame], matches: FrameFilter, encode: FrameEncoder) -> bytes:
+    return b"".join(encode(frame) for frame in frames if matches(frame))
+
+
+def encode_event(frame: Frame, *, payloads: bool) -> bytes:
+    """The event as the job's log shows it."""
+    return frame.full if payloads else frame.redacted
+
+
+def encode_envelope(frame: Frame, *, payloads: bool) -> bytes:
+    """The event under the name and with the body that its contract publishes."""
+    view = json.loads(encode_event(frame, payloads=payloads).partition(_DATA)[2])
+    message = published(view, has_envelopes=frame.has_envelopes)
+    return _server_sent(frame.position, *message) if message else b""
 
 
 def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
@@ -162,13 +178,18 @@ def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
     full = _encode(contract, tail_event)
     redacted = _encode(contract, TailEvent(tail_event.position, redact_entry(event), redact_job(job)))
     names = (job.tenant_id, job.queue, job.job_type, job.contract, job.id)
-    return Frame(tail_event.position, *names, full, full if redacted == full else redacted)
+    has_envelopes = contract.envelope is not None
+    return Frame(tail_event.position, *names, has_envelopes, full, full if redacted == full else redacted)
 
 
 def _encode(contract: Contract, tail_event: TailEvent) -> bytes:
     job = tail_event.job
     names = {name: getattr(job, name) for name in ("job_type", "contract", "queue", "tenant_id")}
     data = {"job_id": job.id, **names, **event_view(contract, job, tail_event.event)}
+    return _server_sent(tail_event.position, tail_event.event.event, data)
+
+
+def _server_sent(position: Position, name: str, data: Mapping[str, Any]) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    name = "".join(tail_event.event.event.splitlines())
-    return f"id: {tail_event.position}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")
+    head = f"id: {position}\nevent: {''.join(name.splitlines())}"
+    return head.encode("utf-8", "backslashreplace") + _DATA + text.encode("utf-8", "backslashreplace") + b"\n\n"

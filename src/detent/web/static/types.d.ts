@@ -66,6 +66,8 @@ export interface Job {
   updated_at: string;
   started_at: string | null;
   finished_at: string | null;
+  /** The job in the words of its contract. */
+  view: Record<string, unknown>;
 }
 
 export interface JobList {

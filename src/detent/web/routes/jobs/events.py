@@ -2,7 +2,8 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 from fastapi import Header, Query
 from pydantic import Field
@@ -15,7 +16,7 @@ from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
 from detent.web.http.problems import RetryLater
 from detent.web.http.route import ApiRequest, Router
-from detent.web.live.event_stream import EventTail, FellBehind, Frame, FrameFilter
+from detent.web.live.event_stream import FellBehind, Frame, FrameEncoder, FrameFilter, encode_envelope, encode_event
 from detent.web.openapi import schemas
 
 router = Router(tags=["events"])
@@ -39,6 +40,9 @@ class EventStreamFilter(schemas.QueryParameters):
     job_type: schemas.Name | None = None
     contract: schemas.Name | None = None
     tenant: schemas.Name | None = None
+    format: Literal["event", "envelope"] = Field(
+        "event", description="envelope: each event under the name and with the body that its contract publishes."
+    )
 
 
 @router.route_for(
@@ -60,13 +64,14 @@ async def stream_events(
         raise RetryLater(message, code="STREAMS_FULL", http_status=503)
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
-    fields = query.model_dump(exclude={"after", "tenant"}) | {"tenant_id": caller.tenant_for(query.tenant)}
+    fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": caller.tenant_for(query.tenant)}
     required = [(name, value) for name, value in fields.items() if value is not None]
 
     def matches(frame: Frame) -> bool:
         return all(getattr(frame, name) == value for name, value in required)
 
-    return EventStreamResponse(request, web.event_tail, start, matches)
+    encode = encode_envelope if query.format == "envelope" else encode_event
+    return EventStreamResponse(request, start, matches, partial(encode, payloads=caller.payloads))
 
 
 class EventStreamResponse(Response):
@@ -77,13 +82,13 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, request: ApiRequest, tail: EventTail, start: Position | None, matches: FrameFilter) -> None:
+    def __init__(self, request: ApiRequest, start: Position | None, matches: FrameFilter, encode: FrameEncoder) -> None:
         super().__init__()
         self._request = request
         self._settings = request.web.settings
         self._stopping = request.web.stopping
-        self._chunks = tail.follow(
-            start, matches, payloads=request.caller.payloads, heartbeat_seconds=self._settings.beat_seconds
+        self._chunks = request.web.event_tail.follow(
+            start, matches, encode, heartbeat_seconds=self._settings.beat_seconds
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

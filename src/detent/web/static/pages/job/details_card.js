@@ -1,4 +1,4 @@
-/** @import { JobView } from "../../types.d.ts" */
+/** @import { Child, Job, JobView } from "../../types.d.ts" */
 
 import { detailsList } from "../../components/table.js";
 import { h } from "../../core/dom.js";
@@ -10,6 +10,16 @@ import { formatNumber, t } from "../../core/words.js";
 const jobLink = (id) => h("a", { href: jobUrl(id) }, id);
 /** @param {string} text */
 const code = (text) => h("code", {}, text);
+
+/**
+ * What the contract calls its counters, times and states, where the job has no such field.
+ * @param {Job} job
+ * @returns {[string, Child][]}
+ */
+const fieldsOfContract = (job) =>
+  Object.entries(job.view)
+    .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(job, name))
+    .map(([name, value]) => [name, name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
 
 /** The job's attributes; those without a value are left out. @param {JobView} view */
 export function jobDetails({ job, detail }) {
@@ -39,5 +49,6 @@ export function jobDetails({ job, detail }) {
     job.dlq_id && [t("job.dead-letter"), h("a", { href: deadLetterUrl(job.dlq_id) }, job.dlq_id)],
     job.requeued_from && [t("job.requeued-from"), jobLink(job.requeued_from)],
     job.parent_id && [t("job.parent"), jobLink(job.parent_id)],
+    ...fieldsOfContract(job),
   ]);
 }

@@ -1,0 +1,1 @@
+"""The pages that map the names of the five documents to Detent."""
