@@ -48,7 +48,7 @@ mine AS MATERIALIZED (
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
   UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0

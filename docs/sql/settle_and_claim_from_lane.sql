@@ -11,17 +11,18 @@ t AS MATERIALIZED (
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted
   FROM detent.lane_version
 ),
--- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
+-- held: the leased rows of the successes whose token matches and whose timeout has not passed, locked in the order of :ids (sorted by the caller, so
 -- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 -- settled: leased -> final. Times never go backwards within a job, hence greatest().
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
@@ -56,7 +57,7 @@ mine AS MATERIALIZED (
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
   UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0

@@ -10,6 +10,8 @@ from detent.core.options.job_options import JobKeys
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
 
+TIMEOUT_GRACE: Micros = 1_000_000
+"""How long an execution keeps its lease after its timeout, so that its worker can report the timeout itself."""
 SUSPECT_LOSSES = 2
 """A job whose last executions were lost this often is a suspect. One loss is the common fate of healthy jobs."""
 
@@ -67,6 +69,18 @@ class Job(JobKeys, RequiredJobColumns):
     finished_at: Micros | None = None
     deadline_at: Micros | None = None
     """A job that has not started by then is cancelled."""
+
+    @property
+    def times_out_at(self) -> Micros | None:
+        """When the execution of a leased job must have ended; None: it has no timeout.
+
+        updated_at is the start of the execution: a heartbeat does not change it.
+        """
+        return None if self.timeout_ms is None else self.updated_at + self.timeout_ms * 1_000
+
+    def overdue(self, now: Micros) -> bool:
+        """True if the timeout of the execution has passed: only the report of that timeout is still accepted."""
+        return self.times_out_at is not None and self.times_out_at < now
 
     @property
     def awaited_signal(self) -> str | None:

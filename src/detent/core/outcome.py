@@ -68,6 +68,24 @@ def exhausted_failure(contract: Contract, job: Job, failure: Failure) -> Failure
     return replace(failure, code=exhausted, message=f"{failure.code}: {failure.message}")
 
 
+def timeout_failure(code: str, seconds: float) -> Failure:
+    return Failure(code, f"the execution took longer than its timeout of {seconds:g} s", "Timeout")
+
+
+def timed_out(job: Job, now: Micros) -> bool:
+    """True if the execution outlasted its timeout. False if its lease ended before: then its worker was lost."""
+    return job.overdue(now) and (job.lease_until or 0) >= (job.times_out_at or 0)
+
+
+def after_timeout(
+    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
+) -> Change:
+    """The change for an execution that outlasted its timeout: a failure with the contract's code."""
+    failure = timeout_failure(contract.code("timeout"), (job.timeout_ms or 0) / 1_000)
+    facts = replace(facts, reason="execution_timeout", losses=job.losses)
+    return after_failure(contract, job, failure, now, facts, jitter)
+
+
 def after_loss(
     contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:

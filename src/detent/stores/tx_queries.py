@@ -183,7 +183,7 @@ class TxQueries(
 
     async def check_leases(self, held: Mapping[str, str]) -> Extended:
         text = json.dumps(dict(held))
-        lost = frozenset(row[0] for row in await self.query("not_held", held=text))
+        lost = frozenset(row[0] for row in await self.query("not_held", held=text, now=self.now))
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
 
     async def put_worker(self, worker: WorkerRow) -> None:
@@ -236,8 +236,9 @@ class TxQueries(
     async def promote(self, limit: int) -> int:
         return await self.change("promote", now=self.now, limit=limit)
 
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        return await self.fetch_jobs("expired", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
+        names = {"contracts": json.dumps(list(contracts)), "timed_out": json.dumps(list(timed_out))}
+        return await self.fetch_jobs("expired", now=self.now, limit=limit, **names)
 
     async def has_ready_suspect(self) -> bool:
         return bool(await self.query("ready_suspect", first=FIRST_SUSPECT_LANE))

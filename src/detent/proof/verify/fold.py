@@ -82,6 +82,7 @@ class ContractTable:
         self.taking = {edge.event for edge in contract.edges if edge.move in _TAKING}
         self.reopens = contract.has(Move.REOPEN)
         self.timed = contract.retry_at_statuses
+        self.successes = contract.success_statuses
         self.frozen = contract.retry.max_retries if contract.retry.frozen else None
         self._folds: dict[Shape, FoldedLog] = {}
 

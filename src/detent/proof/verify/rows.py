@@ -38,6 +38,8 @@ def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bo
         return False
     if (retry_at is not None) != (row.status in table.timed) or (retry_at is not None and retry_at != row.due_at):
         return False
+    if row.timeout_ms is not None and row.status in table.successes and _late_by(row, log) > 0:
+        return False
     if phase == FINAL:
         free = lease is None and not (row.has_worker or row.ready) and row.wait_name is None
         return free and bool(row.has_token) == (row.execution_no > 0)
@@ -66,7 +68,7 @@ def differences(case: JobCase) -> Iterator[Fault]:
     yield from case.folded.faults
     for check in (
         _check_numbers, _check_status, _check_invariants, _check_counters, _check_budget, _check_times, _check_follows,
-        _check_lease, _check_due, _check_event_data,
+        _check_timeout, _check_lease, _check_due, _check_event_data,
     ):  # fmt: skip
         yield from check(case)
 
@@ -145,6 +147,18 @@ def _check_follows(case: JobCase) -> Iterator[Fault]:
         if index and case.log[index].at != case.log[index - 1].at:
             times = f"{iso(case.log[index].at)}, the edge before at {iso(case.log[index - 1].at)}"
             yield Fault(index, "follow-at-once", f"{case.log[index].event} was logged at {times}")
+
+
+def _late_by(row: JobRow, log: Log) -> int:
+    """By how many microseconds the last execution of a job outlasted its timeout: the event before its end began it."""
+    return log[-1].at - log[-2].at - (row.timeout_ms or 0) * 1_000
+
+
+def _check_timeout(case: JobCase) -> Iterator[Fault]:
+    row, log = case.row, case.log
+    if row.timeout_ms is not None and row.status in case.table.successes and len(log) > 1 and _late_by(row, log) > 0:
+        detail = f"succeeded {_late_by(row, log)} µs after the timeout of {row.timeout_ms} ms"
+        yield Fault(len(log) - 1, "success-late", detail)
 
 
 def _check_lease(case: JobCase) -> Iterator[Fault]:

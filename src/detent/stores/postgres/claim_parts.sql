@@ -38,17 +38,18 @@ t AS MATERIALIZED (
 )
 
 -- name: part_settle
--- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
+-- held: the leased rows of the successes whose token matches and whose timeout has not passed, locked in the order of :ids (sorted by the caller, so
 -- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, {times_out_at} AS times_out_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 -- settled: leased -> final. Times never go backwards within a job, hence greatest().
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, version = j.version + 1, result = h.result,
@@ -213,7 +214,7 @@ mine AS MATERIALIZED (
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
   UPDATE detent.jobs j SET state = m.target, version = j.version + 1, token = :token::text,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, {longest_lease}),
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
@@ -244,7 +245,7 @@ named AS MATERIALIZED (
 -- claimed: claimable -> leased.
 ), claimed AS (
   UPDATE detent.jobs j SET state = n.target, version = j.version + 1, token = n.token,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, {longest_lease}),
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM named n WHERE j.ctid = n.at
