@@ -94,6 +94,12 @@ class Job(TypedDict):
     view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
+class TransitionResponse(Job):
+    """The job after the transition."""
+
+    taken_from: Annotated[str | None, "The worker that held the job under a live lease and has lost it."]
+
+
 class SubmitResponse(TypedDict):
     """The submitted job, or the existing one with the same idempotency_key or task_id."""
 
