@@ -65,8 +65,8 @@ def _counters(readings: Readings) -> Iterator[Metric]:
     events = _events(readings, _labels_of_groups(readings))
     yield "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), events
     yield "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(readings)
-    notes = _sum_by_name({key.event: n for (log, key), n in readings.sums.items() if log == NOTES}.items())
-    yield "detent_notes", "Notes in the log, refused moves among them.", ("note",), notes
+    help_text = "Notes in the log; refused moves by contract, the others together."
+    yield "detent_notes", help_text, ("contract", "note"), _notes(readings)
     losses = {(str(key.event == "charged").lower(),): n for (log, key), n in readings.sums.items() if log == LOSSES}
     yield "detent_lease_losses", "Jobs taken from workers whose lease ran out.", ("charged",), losses
 
@@ -111,6 +111,15 @@ def _jobs(readings: Readings, labels: Mapping[Group, Group]) -> Mapping[tuple[st
     sums: Counter[tuple[str, ...]] = Counter()
     for (group, status), number in readings.jobs_by_status().items():
         sums[(*labels[group], status, str(readings.contracts[group.contract].phase(status)))] += number
+    return sums
+
+
+def _notes(readings: Readings) -> Mapping[tuple[str, ...], float]:
+    sums: Counter[tuple[str, ...]] = Counter()
+    for (log, key), number in readings.sums.items():
+        if log == NOTES:
+            label = (readings.group(key).contract, key.event)
+            sums[label if label in sums or len(sums) < MAX_LABELS else (OTHER, OTHER)] += number
     return sums
 
 
