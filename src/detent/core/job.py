@@ -6,6 +6,7 @@ from typing import Any
 
 from detent.core.contract.model import Move, Phase
 from detent.core.options.job_options import JobKeys
+from detent.core.retry import Origin
 
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
@@ -213,7 +214,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an execution failed. retryable None: the contract decides by the code."""
+    """Why an execution failed. code "": the contract's code for failures. retryable None: the contract decides."""
 
     code: str
     message: str
@@ -222,6 +223,7 @@ class Failure:
     traceback: str | None = None
     after: Micros | None = None
     """A delay that replaces the backoff."""
+    origin: Origin = Origin.ENGINE
 
 
 APPROVAL = "approval"

@@ -197,7 +197,7 @@ def _sanitize_failure(failure: Failure) -> Failure:
     """Error texts come from any library: escape lone surrogates and NUL characters, which databases refuse."""
     return replace(
         failure,
-        code=sanitize(failure.code) or "UNKNOWN",
+        code=sanitize(failure.code) or "",
         message=sanitize(failure.message) or "",
         error_class=sanitize(failure.error_class),
         traceback=sanitize(failure.traceback),
