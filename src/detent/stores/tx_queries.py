@@ -176,6 +176,10 @@ class TxQueries(
     async def next_attempt(self, task_id: str) -> int:
         return await self.number("next_attempt", task_id=task_id)
 
+    async def last_jobs_of_task(self, task_id: str, spaces: Sequence[str]) -> list[str]:
+        rows = await self.query("last_jobs_of_task", task_id=task_id, spaces=json.dumps(list(spaces)))
+        return [row[0] for row in rows]
+
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         text = json.dumps(dict(held))
         await self.change("extend", held=text, lease=lease, now=self.now)
@@ -425,6 +429,7 @@ _WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_CREATED_FILTERS,
     "phase": "phase = :phase",
+    "task_id": "task_id = :task_id",
     "text": f"{{contains}}({_JOB_TEXT} || ' ' || payload, :text) > 0",
     "text_outside": f"{{contains}}({_JOB_TEXT}, :text_outside) > 0",
 }

@@ -1,5 +1,6 @@
 """The contract model: statuses with phases, edges with moves, and rules. A contract is validated when it is built."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -225,6 +226,10 @@ class Contract:
     def code(self, name: str) -> str:
         """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""
         return self.codes[name] or ""
+
+    def key_space(self, *parts: str | None) -> str:
+        """The space of a key as it is stored: the contract, the kind of key, and the values in which it is unique."""
+        return json.dumps([self.name, *parts], ensure_ascii=False, separators=(",", ":"))
 
     def with_options(self, **options: Any) -> "Contract":
         """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""

@@ -1,7 +1,7 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from pydantic import Field
@@ -13,6 +13,7 @@ from detent.engine import Engine, Submission
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.why import Why
+from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -20,6 +21,7 @@ from detent.web.openapi.document import SUBMISSION_OPTIONS
 
 from .filters import JobFilter, JobId, Page, Paged, etag_response
 
+T = TypeVar("T")
 router = Router(tags=["jobs"])
 SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
 DEFAULT_TASK_TYPE = "task"
@@ -37,12 +39,16 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+SUBMISSION = _body(_SUBMISSION)
+"""The request body of a route that submits one job, for the OpenAPI document."""
+
+
 @router.route_for(
     "POST",
     "/jobs",
     Power.OPERATE,
     responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
-    extra=_body(_SUBMISSION),
+    extra=SUBMISSION,
 )
 async def submit_job(request: ApiRequest) -> Response:
     """Submit a job: 201 if it is new, 200 if a job with this idempotency_key or task_id exists.
@@ -50,13 +56,20 @@ async def submit_job(request: ApiRequest) -> Response:
     409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
     429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
     """
-    submission = submission_of(request.engine, request.caller, await request.json(), request.fresh_id)
-    try:
-        submitted = await request.engine.jobs.submit(submission)
-    except IdempotencyConflict as conflict:
-        raise _hide_task(conflict, request.caller) from None
+    submitted = await submit(request)
     location = f"{request.scope['path']}/{submitted.job.id}"
     return json_response(request.submitted_view(submitted), 200 if submitted.hit else 201, {"Location": location})
+
+
+async def submit(request: ApiRequest, contract: str | None = None) -> Submitted:
+    """Submit the job in the request's body. contract: unless the body names one."""
+    body = await request.json()
+    if contract is not None and isinstance(body, dict):
+        body = {"contract": contract, **body}
+    try:
+        return await request.engine.jobs.submit(submission_of(request.engine, request.caller, body, request.fresh_id))
+    except IdempotencyConflict as conflict:
+        raise _hide_task(conflict, request.caller) from None
 
 
 @router.route_for("POST", "/jobs/bulk", Power.OPERATE, status=201, extra=_body(_BULK))
@@ -134,6 +147,10 @@ class EventPageQuery(Page):
     cursor: str | None = Field(None, pattern="^[0-9]{1,9}$", description="next_cursor of the previous page")
     limit: int = Field(500, ge=1, le=5_000)
 
+    def cut_log(self, entries: list[T]) -> Paged[T]:
+        end = int(self.cursor or 0) + self.limit
+        return entries[end - self.limit : end], str(end) if end < len(entries) else None
+
 
 @router.route_for("GET", "/jobs/{job_id}/events", Power.READ, key="events")
 async def list_job_events(
@@ -141,10 +158,7 @@ async def list_job_events(
 ) -> Paged[responses.Event]:
     """The log of a job: status changes and notes, oldest first."""
     history = await request.engine.jobs.history(job_id)
-    rows = history.entries(payloads=request.caller.payloads)
-    start = int(query.cursor or 0)
-    end = start + query.limit
-    return rows[start:end], str(end) if end < len(rows) else None
+    return query.cut_log(history.entries(payloads=request.caller.payloads))
 
 
 @router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})
