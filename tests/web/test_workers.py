@@ -95,7 +95,7 @@ async def test_a_success_after_the_timeout_is_refused(api: Api) -> None:
 
 
 async def _is_overdue(api: Api, job_id: str) -> bool:
-    return (await api.engine.jobs.get(job_id)).overdue(api.engine.store.now())
+    return (await api.engine.jobs.get(job_id)).times_out_at < api.engine.store.now()
 
 
 async def test_a_claim_waits_for_a_job(api: Api) -> None:

@@ -7,19 +7,7 @@ from typing import Any
 from detent.core.contract.model import Contract, Edge, Move, Phase
 
 from .errors import IllegalMove
-from .job import (
-    DEAD_LETTER,
-    TASK,
-    TIMEOUT_GRACE,
-    Change,
-    DeadLetter,
-    DeadLetterStatus,
-    Event,
-    Facts,
-    Job,
-    Micros,
-    unchanged,
-)
+from .job import DEAD_LETTER, TASK, Change, DeadLetter, DeadLetterStatus, Event, Facts, Job, Micros, unchanged
 
 
 def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
@@ -143,10 +131,7 @@ def _enter_claimable(contract: Contract, after: Job, edge: Edge, at: Micros, fac
 
 def _enter_leased(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
     after.token, after.worker = facts.token, facts.worker
-    lease = facts.lease or 0
-    after.lease_until = at + (
-        lease if after.timeout_ms is None else min(lease, after.timeout_ms * 1_000 + TIMEOUT_GRACE)
-    )
+    after.lease_until = at + min(facts.lease or 0, after.longest_lease)
     after.execution_no += 1
     after.ready = False
     after.started_at = after.started_at or at

@@ -11,6 +11,7 @@ from detent.core.retry import Origin
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
 
+NEVER: Micros = 1 << 62
 TIMEOUT_GRACE: Micros = 1_000_000
 """How long an execution keeps its lease after its timeout, so that its worker can report the timeout itself."""
 SUSPECT_LOSSES = 2
@@ -72,16 +73,14 @@ class Job(JobKeys, RequiredJobColumns):
     """A job that has not started by then is cancelled."""
 
     @property
-    def times_out_at(self) -> Micros | None:
-        """When the execution of a leased job must have ended; None: it has no timeout.
+    def longest_lease(self) -> Micros:
+        """No lease of an execution is longer: it ends with the timeout, after a grace."""
+        return NEVER if self.timeout_ms is None else self.timeout_ms * 1_000 + TIMEOUT_GRACE
 
-        updated_at is the start of the execution: a heartbeat does not change it.
-        """
-        return None if self.timeout_ms is None else self.updated_at + self.timeout_ms * 1_000
-
-    def overdue(self, now: Micros) -> bool:
-        """True if the timeout of the execution has passed: only the report of that timeout is still accepted."""
-        return self.times_out_at is not None and self.times_out_at < now
+    @property
+    def times_out_at(self) -> Micros:
+        """When the execution of a leased job must have ended. It began at updated_at: heartbeats do not change that."""
+        return self.updated_at + self.longest_lease - TIMEOUT_GRACE
 
     @property
     def awaited_signal(self) -> str | None:

@@ -83,7 +83,7 @@ def timeout_failure(code: str, seconds: float) -> Failure:
 
 def timed_out(job: Job, now: Micros) -> bool:
     """True if the execution outlasted its timeout. False if its lease ended before: then its worker was lost."""
-    return job.overdue(now) and (job.lease_until or 0) >= (job.times_out_at or 0)
+    return job.times_out_at < now and job.times_out_at <= (job.lease_until or 0)
 
 
 def after_timeout(

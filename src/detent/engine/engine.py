@@ -206,7 +206,7 @@ class Engine(Runtime):
         for settlement in skipped:
             row = rows.get(settlement.id)
             ours = (settlement.token, settlement.contract, settlement.parent_id)
-            leased = row is not None and row.phase is Phase.LEASED and not row.overdue(now)
+            leased = row is not None and row.phase is Phase.LEASED and row.times_out_at >= now
             if row is not None and leased and (row.token, row.contract, row.parent_id) == ours:
                 done.later.append(settlement)
             else:

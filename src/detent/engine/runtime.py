@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from detent.core.access import Scope
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, find_contract
-from detent.core.contract.model import Contract
+from detent.core.contract.model import Contract, key_space
 from detent.core.errors import InvalidInput, NotFound, TenantViolation
 from detent.core.job import Change, Job
 from detent.core.retry import Jitter, deterministic_jitter
@@ -103,8 +103,9 @@ class Runtime:
 
     async def _find_task(self, tx: Tx, task_id: str, tenant: str | None) -> Job:
         """A task of another tenant is not found: people choose task ids, so that they can be guessed."""
-        spaces = [c.key_space("task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
-        locked = await tx.jobs.lock(await tx.jobs.last_jobs_of_task(task_id, spaces))
+        spaces = [key_space(c.name, "task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
+        ids = await tx.jobs.last_jobs_of_task(task_id, spaces) if task_id.isprintable() else []
+        locked = await tx.jobs.lock(ids)
         jobs = [job for job in locked.values() if tenant in (None, job.tenant_id)]
         if not jobs:
             raise NotFound(f"job {task_id!r} does not exist; check the id, it may have been pruned", job_id=task_id)

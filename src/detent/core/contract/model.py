@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,12 @@ class KeyRule:
     def job_of_key(self, key: str | None) -> str | None:
         """The id of the job that this key is generated for; None for any other key."""
         return key.removeprefix(_GENERATED) if self.generated and key and key.startswith(_GENERATED) else None
+
+
+@lru_cache(maxsize=10_000)
+def key_space(contract: str, kind: str, *values: str | None) -> str:
+    """The space of a key as it is stored: its contract, `key` or `task_id`, and the values in which it is unique."""
+    return json.dumps([contract, kind, *values], ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -226,10 +232,6 @@ class Contract:
     def code(self, name: str) -> str:
         """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""
         return self.codes[name] or ""
-
-    def key_space(self, *parts: str | None) -> str:
-        """The space of a key as it is stored: the contract, the kind of key, and the values in which it is unique."""
-        return json.dumps([self.name, *parts], ensure_ascii=False, separators=(",", ":"))
 
     def with_options(self, **options: Any) -> "Contract":
         """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""

@@ -111,7 +111,8 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
         if job.token == settlement.token and await _is_repeated(tx.log, contract, job, settlement.outcome, digest):
             return unchanged(job)
         return await _refuse_stale(tx, job, f"the lease on job {job.id} was lost")
-    if job.overdue(tx.now) and not _reports_timeout(contract, settlement.outcome):
+    failure = settlement.outcome.failure if isinstance(settlement.outcome, Failed) else None
+    if job.times_out_at < tx.now and (failure is None or failure.code != contract.code("timeout")):
         return await _refuse_stale(tx, job, f"job {job.id} took longer than its timeout of {job.timeout_ms} ms")
     facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})
     try:
@@ -123,10 +124,6 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
     change = apply_requested_cancel(contract, change, tx.now)
     await tx.jobs.apply([change])
     return change
-
-
-def _reports_timeout(contract: Contract, outcome: Outcome) -> bool:
-    return isinstance(outcome, Failed) and outcome.failure.code == contract.code("timeout")
 
 
 async def _refuse_stale(tx: Tx, job: Job, reason: str) -> Refused:

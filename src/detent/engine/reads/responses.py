@@ -127,16 +127,13 @@ class Task(TypedDict):
 
 
 class TaskEvent(TypedDict):
-    """A published change of a task's state."""
+    """A published change of a task's state, task_state_changed; its payload has the eight fields of the contract."""
 
-    type: Literal["task_state_changed"]
+    type: str
     source: str
     session_key: str
     event_id: str
-    payload: Annotated[
-        JsonObject,
-        "task_id, from_state, to_state, occurred_at, attempt, reason_code, reason_message, idempotent_hit.",
-    ]
+    payload: JsonObject
 
 
 class TaskSubmitResponse(TypedDict):

@@ -38,7 +38,7 @@ def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bo
         return False
     if (retry_at is not None) != (row.status in table.timed) or (retry_at is not None and retry_at != row.due_at):
         return False
-    if row.timeout_ms is not None and row.status in table.successes and _late_by(row, log) > 0:
+    if row.timeout_ms is not None and any(_check_timeout(JobCase(row, log, folded, table))):
         return False
     if phase == FINAL:
         free = lease is None and not (row.has_worker or row.ready) and row.wait_name is None
@@ -149,16 +149,13 @@ def _check_follows(case: JobCase) -> Iterator[Fault]:
             yield Fault(index, "follow-at-once", f"{case.log[index].event} was logged at {times}")
 
 
-def _late_by(row: JobRow, log: Log) -> int:
-    """By how many microseconds the last execution of a job outlasted its timeout: the event before its end began it."""
-    return log[-1].at - log[-2].at - (row.timeout_ms or 0) * 1_000
-
-
 def _check_timeout(case: JobCase) -> Iterator[Fault]:
-    row, log = case.row, case.log
-    if row.timeout_ms is not None and row.status in case.table.successes and len(log) > 1 and _late_by(row, log) > 0:
-        detail = f"succeeded {_late_by(row, log)} µs after the timeout of {row.timeout_ms} ms"
-        yield Fault(len(log) - 1, "success-late", detail)
+    """Of a success: the event before it is the claim that began the execution."""
+    if case.row.timeout_ms is not None and case.row.status in case.table.successes and len(case.log) > 1:
+        late = case.log[-1].at - case.log[-2].at - case.row.timeout_ms * 1_000
+        if late > 0:
+            detail = f"succeeded {late} µs after the timeout of {case.row.timeout_ms} ms"
+            yield Fault(len(case.log) - 1, "success-late", detail)
 
 
 def _check_lease(case: JobCase) -> Iterator[Fault]:

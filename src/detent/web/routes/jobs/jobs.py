@@ -56,20 +56,26 @@ async def submit_job(request: ApiRequest) -> Response:
     409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
     429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
     """
-    submitted = await submit(request)
+    (submitted,) = await submit_all(request, [await request.json()], fresh_id=request.fresh_id)
     location = f"{request.scope['path']}/{submitted.job.id}"
     return json_response(request.submitted_view(submitted), 200 if submitted.hit else 201, {"Location": location})
 
 
-async def submit(request: ApiRequest, contract: str | None = None) -> Submitted:
-    """Submit the job in the request's body. contract: unless the body names one."""
-    body = await request.json()
-    if contract is not None and isinstance(body, dict):
-        body = {"contract": contract, **body}
+async def submit_all(
+    request: ApiRequest, bodies: list[Any], *, contract: str | None = None, fresh_id: str | None = None
+) -> list[Submitted]:
+    """Submit the jobs of these bodies, all or none. contract: of those that name none."""
+    for body in bodies:
+        if contract is not None and isinstance(body, dict):
+            body.setdefault("contract", contract)
     try:
-        return await request.engine.jobs.submit(submission_of(request.engine, request.caller, body, request.fresh_id))
+        return await request.engine.jobs.submit_many(
+            [submission_of(request.engine, request.caller, body, fresh_id) for body in bodies]
+        )
     except IdempotencyConflict as conflict:
-        raise _hide_task(conflict, request.caller) from None
+        if not request.caller.payloads:  # the task contains error messages
+            conflict.extra.pop("task", None)
+        raise
 
 
 @router.route_for("POST", "/jobs/bulk", Power.OPERATE, status=201, extra=_body(_BULK))
@@ -79,12 +85,7 @@ async def submit_jobs(request: ApiRequest) -> responses.BulkSubmitResponse:
     jobs = body.get("jobs") if isinstance(body, dict) and body.keys() == {"jobs"} else None
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= max_jobs:
         raise InvalidInput(f'send {{"jobs": [...]}} with 1 to {max_jobs} jobs', code="INPUT_INVALID", field="jobs")
-    submissions = [submission_of(request.engine, request.caller, job, None) for job in jobs]
-    try:
-        results = await request.engine.jobs.submit_many(submissions)
-    except IdempotencyConflict as conflict:
-        raise _hide_task(conflict, request.caller) from None
-    return {"items": [request.submitted_view(submitted) for submitted in results]}
+    return {"items": [request.submitted_view(submitted) for submitted in await submit_all(request, jobs)]}
 
 
 def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) -> Submission:
@@ -110,13 +111,6 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
 def _whole_number(value: Any) -> Any:
     """JSON has one type of number, so 3.0 is accepted where an integer is needed."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:
-    """Remove the existing task from the error, because it contains error messages, if the token may not see them."""
-    if not caller.payloads:
-        conflict.extra.pop("task", None)
-    return conflict
 
 
 @router.route_for("GET", "/jobs", Power.READ, key="jobs")
