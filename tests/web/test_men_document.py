@@ -63,6 +63,12 @@ async def test_the_request_of_the_document_is_accepted_as_it_is(api: Api) -> Non
     assert await read(api) == task
 
 
+async def test_a_task_id_in_any_script(api: Api) -> None:
+    made = await api.open.post(TASKS, json={**REQUEST, "task_id": "任务 7"})
+    assert made.status_code == 201, made.text
+    assert (await api.open.get(made.headers["location"])).json() == made.json()["task"]
+
+
 async def test_a_task_is_followed_to_its_end(api: Api) -> None:
     await api.open.post(TASKS, json=REQUEST)
     boom = Failed(Failure("", "no answer from the channel"))

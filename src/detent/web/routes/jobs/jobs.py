@@ -61,13 +61,8 @@ async def submit_job(request: ApiRequest) -> Response:
     return json_response(request.submitted_view(submitted), 200 if submitted.hit else 201, {"Location": location})
 
 
-async def submit_all(
-    request: ApiRequest, bodies: list[Any], *, contract: str | None = None, fresh_id: str | None = None
-) -> list[Submitted]:
-    """Submit the jobs of these bodies, all or none. contract: of those that name none."""
-    for body in bodies:
-        if contract is not None and isinstance(body, dict):
-            body.setdefault("contract", contract)
+async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | None = None) -> list[Submitted]:
+    """Submit the jobs of these bodies, all or none. fresh_id: of the only one."""
     try:
         return await request.engine.jobs.submit_many(
             [submission_of(request.engine, request.caller, body, fresh_id) for body in bodies]

@@ -1,6 +1,7 @@
 """Tasks by their task_id, in the words of the contract men: submit, read, follow and cancel without any other name."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Query
 from starlette.responses import Response
@@ -33,11 +34,13 @@ async def submit_task(request: ApiRequest) -> Response:
 
     409 TASK_DUPLICATE with conflict_fields and the task if a critical field differs; 422 if a value is invalid.
     """
-    bodies = [await request.json()]
-    (submitted,) = await submit_all(request, bodies, contract=MEN.name, fresh_id=request.fresh_id)
-    body = {"idempotent_hit": submitted.hit, "task": request.submitted_view(submitted).get("task")}
-    location = f"{request.scope['path']}/{submitted.job.task_id}"
-    return json_response(body, 200 if submitted.hit else 201, {"Location": location})
+    body = await request.json()
+    if isinstance(body, dict):
+        body.setdefault("contract", MEN.name)
+    (submitted,) = await submit_all(request, [body], fresh_id=request.fresh_id)
+    answer = {"idempotent_hit": submitted.hit, "task": request.submitted_view(submitted).get("task")}
+    location = f"{request.scope['path']}/{quote(submitted.job.task_id or '', safe='')}"
+    return json_response(answer, 200 if submitted.hit else 201, {"Location": location})
 
 
 @router.route_for("GET", "/tasks/{task_id}", Power.READ, responses={200: responses.Task})
