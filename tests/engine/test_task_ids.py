@@ -12,12 +12,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("contract", ["men", "p3c"])
 async def test_read_and_cancel_by_task_id(engine: Engine, contract: str) -> None:
-    job = await submit(engine, contract, task_id="order 7/ä")
-    assert (await engine.jobs.get("order 7/ä")).id == job.id
-    assert (await engine.jobs.history("order 7/ä")).events[0].job_id == job.id
-    assert (await engine.jobs.why("order 7/ä")).reason
-    cancelled = await engine.jobs.cancel("order 7/ä", Scope("ann"))
-    assert (cancelled.id, cancelled.status) == (job.id, "cancelled")
+    for task_id in ("order 7/ä", "任务\u30007"):
+        job = await submit(engine, contract, task_id=task_id)
+        assert (await engine.jobs.get(task_id)).id == job.id
+        assert (await engine.jobs.history(task_id)).events[0].job_id == job.id
+        assert (await engine.jobs.why(task_id)).reason
+        cancelled = await engine.jobs.cancel(task_id, Scope("ann"))
+        assert (cancelled.id, cancelled.status) == (job.id, "cancelled")
+
+
+async def test_what_no_database_stores_is_not_found(engine: Engine) -> None:
+    for task_id in ("a\x00b", "\ud800"):
+        await refused(engine.jobs.get(task_id), "JOB_NOT_FOUND", 404)
 
 
 async def test_the_last_run_of_a_p3c_task(engine: Engine) -> None:

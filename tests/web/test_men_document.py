@@ -67,6 +67,7 @@ async def test_a_task_id_in_any_script(api: Api) -> None:
     made = await api.open.post(TASKS, json={**REQUEST, "task_id": "任务 7"})
     assert made.status_code == 201, made.text
     assert (await api.open.get(made.headers["location"])).json() == made.json()["task"]
+    assert (await api.open.get(f"{API}/jobs/任务 7")).json()["view"] == made.json()["task"]
 
 
 async def test_a_task_is_followed_to_its_end(api: Api) -> None:

@@ -104,8 +104,8 @@ class Runtime:
     async def _find_task(self, tx: Tx, task_id: str, tenant: str | None) -> Job:
         """A task of another tenant is not found: people choose task ids, so that they can be guessed."""
         spaces = [key_space(c.name, "task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
-        ids = await tx.jobs.last_jobs_of_task(task_id, spaces) if task_id.isprintable() else []
-        locked = await tx.jobs.lock(ids)
+        storable = "\x00" not in task_id and task_id.encode("utf-8", "ignore").decode() == task_id
+        locked = await tx.jobs.lock(await tx.jobs.last_jobs_of_task(task_id, spaces) if storable else [])
         jobs = [job for job in locked.values() if tenant in (None, job.tenant_id)]
         if not jobs:
             raise NotFound(f"job {task_id!r} does not exist; check the id, it may have been pruned", job_id=task_id)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
-from detent.web.openapi.schemas import Name, QueryParameters, in_path
+from detent.web.openapi.schemas import PRINTABLE, Name, QueryParameters, in_path
 
 T = TypeVar("T")
 Paged = tuple[list[T], str | None]
@@ -21,7 +21,7 @@ HIDDEN_FIELDS = {"about": None, "summary": None}
 """Of an approval; replaced if the token may not see payloads: these texts come from the handler."""
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
-JobId = Annotated[str, in_path("The job's id, or the task_id of its task.")]
+JobId = Annotated[str, in_path("The job's id, or the task_id of its task.", PRINTABLE)]
 Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 

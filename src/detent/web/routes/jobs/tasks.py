@@ -19,7 +19,7 @@ from .filters import Paged
 from .jobs import SUBMISSION, EventPageQuery, submit_all
 
 router = Router(tags=["tasks"])
-TaskId = Annotated[str, schemas.in_path("The task_id of the task.")]
+TaskId = Annotated[str, schemas.in_path("The task_id of the task.", schemas.PRINTABLE)]
 
 
 @router.route_for(
