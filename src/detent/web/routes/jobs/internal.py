@@ -45,6 +45,6 @@ async def transition_job(
     A worker that holds the job loses it; taken_from names it, here and in the job's log.
     """
     job = await request.engine.jobs.transition(job_id, body.new_status, request.acting())
-    events = (await request.engine.jobs.history(job_id)).events
+    events = (await request.engine.jobs.history(job.id)).events
     data = [event.data or {} for event in events if event.at == job.updated_at and event.seq <= job.version]
     return {**request.job_view(job), "taken_from": next((d["taken_from"] for d in data if "taken_from" in d), None)}
