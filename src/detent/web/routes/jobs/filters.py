@@ -8,10 +8,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import Response
 
+from detent.core.options.option import PRINTABLE
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
-from detent.web.openapi.schemas import PRINTABLE, Name, QueryParameters, in_path
+from detent.web.openapi.schemas import Name, QueryParameters, in_path
 
 T = TypeVar("T")
 Paged = tuple[list[T], str | None]
