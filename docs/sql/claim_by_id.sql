@@ -9,17 +9,19 @@ WITH RECURSIVE
 t AS MATERIALIZED (
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 ),
--- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
--- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches and whose timeout has not passed, in the order of :ids
+-- (sorted by the caller, so that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them
+-- back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 -- settled: leased -> final.
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result,
@@ -53,7 +55,8 @@ named AS MATERIALIZED (
   UPDATE detent.jobs j SET state = n.target, token = n.token,
 -- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
 version = j.version + 1, execution_no = j.execution_no + 1,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int,
+    lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM named n WHERE j.ctid = n.at
@@ -82,9 +85,9 @@ logged AS (
     UNION ALL
     SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM claimed) e
 )
--- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- The head row: lane = the server's time; settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
 -- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
-SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+SELECT NULL AS id, (SELECT now FROM t) AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
   (SELECT count(*)::int FROM settled) AS execution_no, 0 AS retries, NULL::int AS version,
   NULL::bigint AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,

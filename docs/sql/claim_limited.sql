@@ -50,7 +50,8 @@ mine AS MATERIALIZED (
   UPDATE detent.jobs j SET state = m.target, token = :token::text,
 -- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
 version = j.version + 1, execution_no = j.execution_no + 1,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int,
+    lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
@@ -84,7 +85,7 @@ logged AS (
   FROM claimed
 )
 -- The same for statements that settle nothing.
-SELECT NULL AS id, NULL::bigint AS lane, NULL AS payload, 0 AS execution_no, (SELECT count(*)::int FROM locked WHERE NOT fits) AS retries, NULL::int AS version,
+SELECT NULL AS id, (SELECT now FROM t) AS lane, NULL AS payload, 0 AS execution_no, (SELECT count(*)::int FROM locked WHERE NOT fits) AS retries, NULL::int AS version,
   (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
   (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
   NULL::int AS losses, (SELECT n FROM leased) AS claim

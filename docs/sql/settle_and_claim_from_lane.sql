@@ -17,11 +17,12 @@ t AS MATERIALIZED (
 held AS MATERIALIZED (
   SELECT j.at, j.version, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, version, state, token, worker, parent_id FROM detent.jobs
-    WHERE id = s.id OFFSET 0) j
+  CROSS JOIN LATERAL (SELECT ctid AS at, version, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at
+    FROM detent.jobs WHERE id = s.id OFFSET 0) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result,
 -- The columns that a success sets, beside state and result.
@@ -49,7 +50,8 @@ picked AS MATERIALIZED (
   UPDATE detent.jobs j SET state = x.target, token = :token::text,
 -- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
 version = j.version + 1, execution_no = j.execution_no + 1,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int,
+    lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
   FROM unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
@@ -75,9 +77,9 @@ logged AS (
     UNION ALL
     SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM claimed) e
 )
--- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- The head row: lane = the server's time; settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
 -- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
-SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+SELECT NULL AS id, (SELECT now FROM t) AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
   (SELECT count(*)::int FROM settled) AS execution_no, 0 AS retries, NULL::int AS version,
   (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,

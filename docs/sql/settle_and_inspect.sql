@@ -17,17 +17,19 @@ t AS MATERIALIZED (
     CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
   FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 ),
--- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
--- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches and whose timeout has not passed, in the order of :ids
+-- (sorted by the caller, so that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them
+-- back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 -- settled: leased -> final.
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result,

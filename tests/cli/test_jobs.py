@@ -49,6 +49,18 @@ def test_enqueue_takes_every_option(cli: Cli) -> None:
     assert cli("jobs", "events", row["id"], "--json").json["events"][0]["actor"] == "ann"
 
 
+@pytest.mark.parametrize("contract", ["men", "p3c"])
+def test_a_task_is_addressed_by_its_task_id(cli: Cli, contract: str) -> None:
+    job = cli("enqueue", "charge", "--contract", contract, "--task-id", "order-7", "--json").json["job"]
+    assert cli("jobs", "show", "order-7", "--json").json == job
+    assert "order-7" in cli("jobs", "show", "order-7").out
+    events = cli("jobs", "events", "order-7", "--json").json
+    assert events == cli("jobs", "events", job["id"], "--json").json and events["events"]
+    cli("jobs", "cancel", "order-7", "--reason", "not needed")
+    assert cli("jobs", "show", "order-7", "--json").json["status"] == "cancelled"
+    assert json.loads(cli("jobs", "show", "order-8", "--json", code=1).err)["code"] == "JOB_NOT_FOUND"
+
+
 def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("order.json").write_text('{"order_id": 9}')
     monkeypatch.setenv("DETENT_PAYLOAD", "@order.json")

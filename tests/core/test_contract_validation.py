@@ -78,6 +78,10 @@ FAULTS: dict[str, tuple[Mutation, list[str]]] = {
     ),
     "declared unreachable, reachable": (setting(unreachable=["cold"]), ["'cold'", "unreachable"]),
     "declared unreachable, unknown": (setting(unreachable=["attic"]), ["'attic'", "unreachable"]),
+    "an unknown origin of failures": (
+        lambda data: data["retry"].update(opt_in=["telepathy"]),
+        ["retry.opt_in", "telepathy"],
+    ),
     "blocked without an exit": (
         adding(row("PARK", "on", "lamp.stored", "attic"), attic="blocked"),
         ["'attic'", "blocked"],
@@ -180,6 +184,7 @@ def in_python(data: Data) -> Contract:
 
     retry, keys = dict(data["retry"]), dict(data["keys"])
     options = {name: retry.pop(name) for name in ("max_retries", "caps") if name in retry}
+    options["opt_in"] = frozenset(retry.pop("opt_in", ()))
     numbers = {name: retry[name] for name in ("base_ms", "cap_ms", "jitter_ms") if name in retry}
     backoff = Table(tuple(retry["delays_ms"])) if "delays_ms" in retry else Exponential(**numbers)
     keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}

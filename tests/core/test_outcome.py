@@ -78,8 +78,8 @@ def test_a_worker_that_shuts_down(name, charged, status, event):
     change = history.apply_rule(after_stop)
     assert (change.after.status, change.after.failures) == (status, int(charged))
     assert [e.event for e in change.events] == [event]
-    lost = {"gate-b2": "WORKER_LOST", "men": "TASK_TIMEOUT", "p3c": "PROCESS_RESTARTED"}.get(name)
-    assert change.after.error_code == lost
+    stopped = {"gate-b2": "WORKER_STOPPED", "men": "TASK_EXECUTION_FAILED", "p3c": "PROCESS_RESTARTED"}.get(name)
+    assert change.after.error_code == stopped
     assert change.events[0].data["reason"] == "worker_stopped"
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from detent.core.access import Scope
+from detent.core.job import TIMEOUT_GRACE
 from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
 from support.acts import NAMES, claim, claim_one, events_of, reach, retryable, running, submit
@@ -25,7 +26,7 @@ async def test_what_is_claimed_is_what_was_submitted(engine: Engine, contract: s
     assert (held.trace_id, held.effect_root, held.idempotency_key, held.cancel_requested) == ("tr", job.id, "k", None)
     row = await engine.jobs.get(job.id)
     assert (row.phase, row.worker, row.token, row.version) == ("leased", "w7", held.token, held.version)
-    assert row.lease_until == START + 30_000_000
+    assert row.lease_until == START + 9_000 + TIMEOUT_GRACE, "not beyond the timeout"
 
 
 async def test_only_the_asked_types(engine: Engine) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from detent.core.outcome import Succeeded
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SteadyClock
-from support.acts import LEASE_SECONDS, claim, claim_one, submit
+from support.acts import LEASE_SECONDS, claim, claim_one, refused, submit
 from support.clock import START
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +64,20 @@ async def test_a_sleep_keeps_its_length(tmp_path: Path, caplog: pytest.LogCaptur
             clocks.pass_time(1.3)
             assert [job.id for job in await engine.wake()] == [sleeping.id], "after 11.2 s, not after an hour"
         assert caplog.text.count("set back") == 1, "one warning"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_timeout_is_not_outlasted_by_a_clock_that_is_set(tmp_path: Path, hours: int) -> None:
+    clocks = Clocks()
+    async with engine_at(tmp_path / "jobs.db", clocks) as engine:
+        await submit(engine, timeout_ms=5_000)
+        held = await claim_one(engine)
+        clocks.set_by(hours * HOUR)
+        clocks.pass_time(6)
+        await refused(engine.settle(held.id, held.token, Succeeded()), "LEASE_STALE", 409)
+        clocks.pass_time(1.2)
+        (job,) = await engine.expire()
+        assert (job.status, job.error_code) == ("retrying", "JOB_TIMEOUT")
 
 
 async def test_a_lease_keeps_its_length(tmp_path: Path) -> None:

@@ -248,8 +248,8 @@ async def test_a_snooze_is_no_failure(engine: Engine, clock: FakeClock, contract
 
 # contract -> failures, retries, interruptions, error code after a worker stopped in good order
 STOPPED: dict[str, tuple[int, int, int, Any]] = {
-    "gate-b2": (1, 1, 0, "WORKER_LOST"),
-    "men": (1, 1, 0, "TASK_TIMEOUT"),
+    "gate-b2": (1, 1, 0, "WORKER_STOPPED"),
+    "men": (1, 1, 0, "TASK_EXECUTION_FAILED"),
     "p3c": (0, 0, 1, "PROCESS_RESTARTED"),
     "formal": (0, 0, 0, None),
     "standard": (0, 0, 0, None),

@@ -131,7 +131,7 @@ async def nothing(engine: Engine, clock: FakeClock) -> None:
 CAUSES: dict[str, tuple[Cause, Cause, str]] = {
     "retrying_share": (retry_all, finish_retries, "contract=gate-b2"),
     "dlq_arrivals": (dead_letter_many, nothing, "tenant=acme"),
-    "illegal_transitions": (request_illegal_moves, nothing, "all"),
+    "illegal_transitions": (request_illegal_moves, nothing, "contract=gate-b2, code=WF_STATE_TRANSITION_INVALID"),
     "no_worker": (leave_without_worker, start_worker, "queue=default, job_type=mail"),
     "backlog_age": (leave_waiting, run_all, "queue=slow"),
     "stuck_running": (run_too_long, finish_all, "queue=default, job_type=mail"),
@@ -197,6 +197,21 @@ async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str
 
 def test_illegal_transitions_are_a_p1() -> None:
     assert [rule.severity for rule in DEFAULT_RULES if rule.kind == "illegal_transitions"] == ["P1"]
+
+
+async def test_illegal_moves_are_counted_by_contract(engine: Engine, clock: FakeClock) -> None:
+    """Two of one contract and two of another are below the threshold of three."""
+    for contract, code in (("gate-b2", "WF_STATE_TRANSITION_INVALID"), ("men", "TASK_INVALID_TRANSITION")):
+        job = await submit(engine, contract)
+        for _ in range(2):
+            await refused(engine.jobs.transition(job.id, "succeeded", Scope("ann")), code)
+    maintenance = MaintenanceLoop(engine, settings("illegal_transitions"))
+    assert await maintenance.evaluate() == []
+    await refused(engine.jobs.transition(job.id, "succeeded", Scope("ann")), "TASK_INVALID_TRANSITION")
+    await maintenance.evaluate()
+    (alert,) = await alerts.list_alerts(engine)
+    assert (alert.subject, alert.value) == ("contract=men, code=TASK_INVALID_TRANSITION", 3)
+    assert "3 moves of men jobs were refused as TASK_INVALID_TRANSITION" in alert.summary
 
 
 async def test_dead_letters_are_counted_by_tenant(engine: Engine, clock: FakeClock) -> None:

@@ -1,5 +1,6 @@
 """Workers that use only the stream: their results are applied to the database, also repeated and out of order."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from detent.core.errors import StoreRefused
 from detent.ports.listing import Filter
 from support.streams.harness import RESULTS, TASKS, StreamHarness
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -97,6 +99,56 @@ async def test_a_second_result_is_refused_and_noted(harness: StreamHarness) -> N
     noted = await harness.entry(job.id, "settle.refused")
     assert noted["actor"] == "other" and "1-1" in noted["data"]["message"]
     await harness.check_integrity()
+
+
+@pytest.mark.parametrize("swept", [True, False])
+async def test_a_task_that_outlasts_its_timeout_is_published_again(harness: StreamHarness, swept: bool) -> None:
+    """Its worker reports a success too late. Without a sweep the next message about the task finds it out."""
+    job = await harness.submit(timeout_ms=2_000)
+    await harness.publish()
+    first, _ = harness.read("slow")
+    harness.report("claimed", first, job.id, "slow")
+    await harness.apply_results()
+    harness.clock.advance(2.5)
+    harness.report("succeeded", first, job.id, "slow", output="1")
+    await harness.apply_results()
+    assert (await harness.job(job.id)).status == "running", "refused, and its worker may still report the timeout"
+    harness.clock.advance(0.5)
+    if swept:
+        await harness.engine.expire()
+    else:
+        harness.report("claimed", first, job.id, "another")
+        await harness.apply_results()
+    late = await harness.job(job.id)
+    assert (late.status, late.error_code, late.failures) == ("queued", "JOB_TIMEOUT", 1)
+    await harness.publish()
+    second, fields = harness.read("other")
+    assert (fields["task_id"], fields["retry_count"]) == (job.id, "1")
+    harness.report("succeeded", second, job.id, "other", output="2")
+    await harness.apply_results()
+    ended = await harness.job(job.id)
+    assert (ended.status, ended.result) == ("succeeded", "2")
+    await harness.check_integrity()
+
+
+async def test_the_orchestrator_ends_timeouts_where_no_other_process_sweeps(harness: StreamHarness) -> None:
+    job = await harness.submit(timeout_ms=2_000)
+    await harness.publish()
+    message, _ = harness.read("slow")
+    harness.report("claimed", message, job.id, "slow")
+    await harness.apply_results()
+    harness.clock.advance(3)
+    orchestrator = asyncio.create_task(harness.orchestrator.run())
+    try:
+        await until(lambda: _has_failed_once(harness, job.id))
+    finally:
+        orchestrator.cancel()
+        await asyncio.gather(orchestrator, return_exceptions=True)
+    assert (await harness.job(job.id)).error_code == "JOB_TIMEOUT"
+
+
+async def _has_failed_once(harness: StreamHarness, job_id: str) -> bool:
+    return (await harness.job(job_id)).failures == 1
 
 
 async def test_a_lost_worker_is_replaced_and_its_late_result_refused(harness: StreamHarness) -> None:

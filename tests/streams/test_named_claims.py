@@ -1,5 +1,7 @@
 """Claims by id: the batched SQL statement and `receive_deliveries` agree with each other and with `decide`."""
 
+from typing import Any
+
 import pytest
 
 from detent.core.contract.model import Move
@@ -30,8 +32,10 @@ async def claim_in_python(harness: StreamHarness, *named: NamedClaim) -> list[st
     return [claimed.id for claimed in received.claimed]
 
 
-async def test_both_claims_write_the_row_of_decide(harness: StreamHarness) -> None:
-    hot, slow = await harness.submit(payload={"a": 1}), await harness.submit(payload={"a": 1})
+@pytest.mark.parametrize("timeout_ms", [None, 2_000])
+async def test_both_claims_write_the_row_of_decide(harness: StreamHarness, timeout_ms: int | None) -> None:
+    fields: dict[str, Any] = {"payload": {"a": 1}, "timeout_ms": timeout_ms}
+    hot, slow = await harness.submit(**fields), await harness.submit(**fields)
     harness.clock.advance(5)
     (claimed,) = (await claim_in_sql(harness, NamedClaim(hot.id, "1-1", 0))).claimed
     assert (claimed.id, claimed.token, claimed.payload, claimed.execution_no) == (hot.id, "1-1", '{"a":1}', 1)

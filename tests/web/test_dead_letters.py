@@ -63,6 +63,25 @@ async def test_a_transition_must_be_in_the_contract(api: Api) -> None:
     assert (await api.open.post(f"{API}/internal/jobs/{job['id']}/run")).json()["final_status"] == "succeeded"
 
 
+async def test_a_transition_says_from_which_worker_it_takes_the_job(api: Api) -> None:
+    job = await api.submit(contract="gate-b2")
+    path = f"{API}/internal/jobs/{job['id']}"
+    await api.engine.claim(api.engine.claim_request("worker-7", 1, 60.0))
+    moved = (await api.open.post(f"{path}/transition", json={"new_status": "dlq_pending"})).json()
+    assert (moved["status"], moved["taken_from"]) == ("failed", "worker-7")
+    events = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["events"]
+    assert [(e["target"], (e["data"] or {}).get("taken_from")) for e in events[2:]] == [
+        ("dlq_pending", "worker-7"),
+        ("dlq_recorded", None),
+        ("failed", None),
+    ]
+    free = await api.submit(contract="gate-b2")
+    moved = (await api.open.post(f"{API}/internal/jobs/{free['id']}/transition", json={"new_status": "running"})).json()
+    assert moved["taken_from"] is None
+    again = await api.open.post(f"{API}/internal/jobs/{free['id']}/transition", json={"new_status": "retrying"})
+    assert again.json()["taken_from"] is None, "the internal endpoints held it themselves"
+
+
 async def test_a_dead_letter_is_requeued_once(api: Api) -> None:
     dlq_id = await make_dead_letter(api, payload={"n": 1})
     requeued = await api.open.post(f"{API}/dlq/items/{dlq_id}/requeue", json={"payload": {"n": 2}})

@@ -18,6 +18,7 @@ UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"
 BODIES: dict[str, Any] = {
     "/jobs": {"job_type": "mail"},
     "/jobs/bulk": {"jobs": [{"job_type": "mail"}]},
+    "/tasks": {"task_id": "new"},
     "/jobs/{job_id}/signal": {"name": "go"},
     "/internal/jobs/{job_id}/transition": {"new_status": "nowhere"},
     "/dlq/requeue": {},
@@ -96,7 +97,9 @@ async def scene(api: Api) -> Scene:
         dead_letter = (await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")).json()["dlq_id"]
         definition = ScheduleRequest(f"nightly-{tenant}", "mail", every="1h", tenant_id=tenant)
         schedule = await api.engine.schedules.add(definition, Scope("test"))
+        task = await api.submit(boss, tenant_id=tenant, contract="men", task_id=f"task-{tenant}")
         resources[tenant] = {
+            "task_id": task["task_id"],
             "job_id": job["id"],
             "dlq_id": dead_letter,
             "reference": schedule.id,
@@ -151,7 +154,10 @@ async def test_tenant_by_route(scene: Scene) -> None:
         if route.needs is None or plain in STREAMS:
             continue
         for method in route.methods - {"HEAD"}:
-            if OWNED & set(re.findall(r"\{(\w+)", route.path)):
+            if "{task_id}" in route.path:  # people choose task ids: that another tenant has one is not told
+                response = await scene.request(bound, route, method, "foreign")
+                assert response.status_code == 404, (method, plain, response.text)
+            elif OWNED & set(re.findall(r"\{(\w+)", route.path)):
                 response = await scene.request(bound, route, method, "foreign")
                 assert response.status_code == 403, (method, plain, response.text)
                 assert response.json()["code"] == "TENANT_SCOPE_VIOLATION", (method, plain, response.text)

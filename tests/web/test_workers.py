@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from support.servers import programs
+from support.waiting import until
 from support.web.api import API, Api, code
 from support.web.served import serving
 
@@ -51,6 +52,50 @@ async def test_every_outcome(api: Api) -> None:
     assert await status_after(outcome="cancel", reason="why not") == "cancelled"
     assert await status_after(outcome="snooze", after_seconds=60) == "queued"
     assert await status_after(outcome="stop") == "queued"
+
+
+@pytest.mark.parametrize(
+    ("contract", "status", "error_code"),
+    [
+        ("gate-b2", "failed", "JOB_EXECUTION_FAILED"),
+        ("men", "ready", "TASK_EXECUTION_FAILED"),
+        ("p3c", "retry_scheduled", "JOB_EXECUTION_FAILED"),
+        ("standard", "retrying", "JOB_EXECUTION_FAILED"),
+    ],
+)
+async def test_a_failure_that_says_nothing(api: Api, contract: str, status: str, error_code: str) -> None:
+    """Without a code it gets the contract's own; gate-b2 retries only what says that it is retryable."""
+    job = await api.submit(contract=contract)
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+    failed = {"job_id": mine["id"], "token": mine["token"], "outcome": "fail", "message": "no"}
+    assert (await api.open.post(f"{API}/worker/settle", json=failed)).json()["status"] == status
+    assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["error_code"] == error_code
+
+
+async def test_gate_b2_retries_a_failure_that_says_so(api: Api) -> None:
+    await api.submit(contract="gate-b2")
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+    failed = {"job_id": mine["id"], "token": mine["token"], "outcome": "fail", "retryable": True}
+    assert (await api.open.post(f"{API}/worker/settle", json=failed)).json()["status"] == "retrying"
+
+
+async def test_a_success_after_the_timeout_is_refused(api: Api) -> None:
+    """A millisecond passes between two requests. The worker's clock plays no part: it sends no time."""
+    job = await api.submit(contract="men", timeout_ms=1, max_retries=0)
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+    await until(lambda: _is_overdue(api, job["id"]))
+    end = {"job_id": mine["id"], "token": mine["token"], "outcome": "succeed"}
+    assert code(await api.open.post(f"{API}/worker/settle", json=end), 409) == "LEASE_STALE"
+    await until(api.engine.expire)
+    beat = await api.open.post(f"{API}/worker/heartbeat", json={"worker": "w1", "held": {mine["id"]: mine["token"]}})
+    assert beat.json()["lost"] == [mine["id"]]
+    task = (await api.open.get(f"{API}/jobs/{job['id']}")).json()["view"]
+    assert (task["state"], task["last_error_code"]) == ("failed", "TASK_RETRY_EXHAUSTED")
+    assert task["last_error_reason"].startswith("TASK_TIMEOUT")
+
+
+async def _is_overdue(api: Api, job_id: str) -> bool:
+    return (await api.engine.jobs.get(job_id)).times_out_at < api.engine.store.now()
 
 
 async def test_a_claim_waits_for_a_job(api: Api) -> None:

@@ -75,6 +75,48 @@ async def test_fail_with_a_code_of_its_own(app: Detent, retryable: bool, executi
     assert job.execution_no == executions and job.dlq_id is not None
 
 
+@pytest.mark.parametrize(
+    ("contract", "own_code", "executions"),
+    [
+        ("gate-b2", "JOB_EXECUTION_FAILED", 1),
+        ("men", "TASK_RETRY_EXHAUSTED", 2),
+        ("p3c", "JOB_EXECUTION_FAILED", 1),
+        ("standard", "JOB_EXECUTION_FAILED", 1),
+    ],
+)
+async def test_fail_without_a_code_is_the_contracts_own(
+    app: Detent, contract: str, own_code: str, executions: int
+) -> None:
+    """men retries its own code; the others take Fail as final unless it says otherwise."""
+
+    @app.job("work", contract=contract, max_retries=None if contract == "gate-b2" else 1)
+    async def work() -> None:
+        raise Fail("declined")
+
+    async with working(app):
+        handle = await work.enqueue()
+        assert (await failure_of(handle)).extra["job_code"] == own_code
+    assert (await handle.job()).execution_no == executions
+
+
+async def test_men_gives_a_payload_that_does_not_fit_its_own_code(app: Detent) -> None:
+    @app.job("work", contract="men")
+    async def work(n: int) -> int:
+        return n
+
+    engine = await app.ready()
+    async with working(app):
+        job = (await engine.jobs.submit(Submission("work", {"n": "many"}, contract="men"))).job
+        await until(lambda: _ended(engine, job.id))
+    job = await engine.jobs.get(job.id)
+    assert (job.error_code, job.execution_no) == ("TASK_EXECUTION_FAILED", 1), "another try would not help"
+    assert "PAYLOAD_INVALID" in (job.error_message or "")
+
+
+async def _ended(engine: Engine, job_id: str) -> bool:
+    return (await engine.jobs.get(job_id)).finished_at is not None
+
+
 async def test_a_code_that_is_not_text_is_stored_as_text(app: Detent) -> None:
     @app.job("work")
     async def work() -> None:

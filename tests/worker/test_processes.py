@@ -72,6 +72,33 @@ async def _expired(engine: Engine, *ids: str) -> bool:
     return not [job_id for job_id in ids if (await engine.jobs.get(job_id)).phase is Phase.LEASED]
 
 
+async def test_a_suspended_worker_does_not_outlast_a_timeout(bench: Bench) -> None:
+    """Its lease is long, its timeout is not: SIGSTOP while the handler runs, SIGCONT after the sweep."""
+    async with bench.app as app:
+        suspended = bench.start(lease_seconds=60.0)
+        late = await app.jobs["thread"].using(timeout=0.5, max_retries=0).enqueue(seconds=1.0)
+        await until(lambda: late.id in bench.diary_entries("thread"))
+        suspended.send_signal(signal.SIGSTOP)
+        engine = await app.ready()
+        await until(lambda: _expired(engine, late.id))
+        suspended.send_signal(signal.SIGCONT)
+        await until(lambda: _notes(bench, late.id, "settle.refused"))
+        job = await late.job()
+        assert (job.status, job.error_code, job.execution_no) == ("failed", "JOB_TIMEOUT", 1)
+
+
+async def test_a_handler_that_blocks_the_event_loop_does_not_outlast_its_timeout(bench: Bench) -> None:
+    """The worker cannot stop it and its heartbeats go on; the success comes later than the timeout."""
+    async with bench.app as app:
+        bench.start(lease_seconds=60.0)
+        late = await app.jobs["block"].using(timeout=0.2, max_retries=0).enqueue(seconds=0.5)
+        await until(lambda: _notes(bench, late.id, "settle.refused"))
+        engine = await app.ready()
+        await until(lambda: _expired(engine, late.id))
+        job = await late.job()
+        assert (job.status, job.error_code, job.execution_no) == ("failed", "JOB_TIMEOUT", 1)
+
+
 def _notes(bench: Bench, job_id: str, name: str) -> list[Any]:
     return bench.sql("SELECT n FROM detent_notes WHERE job_id = ? AND name = ?", job_id, name)
 

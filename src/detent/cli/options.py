@@ -48,7 +48,9 @@ App = Annotated[str | None, option("Your application, as module:app or file.py; 
 Actor = Annotated[str | None, option("The actor recorded in the log; default: your user name.")]
 Reason = Annotated[str | None, option("The reason recorded in the log.")]
 Tenant = Annotated[str | None, option("Only within this tenant.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
+JobId = Annotated[
+    str, typer.Argument(metavar="JOB_ID", help="The job's id, or the task_id of its task.", show_default=False)
+]
 Limit = Annotated[int, option("Maximum number of rows.", min=1, max=10_000)]
 Cursor = Annotated[str | None, option("Start after this id: the next_cursor of the previous page.")]
 QueueFilter = Annotated[str | None, option("Only this queue.")]

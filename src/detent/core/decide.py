@@ -131,7 +131,7 @@ def _enter_claimable(contract: Contract, after: Job, edge: Edge, at: Micros, fac
 
 def _enter_leased(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
     after.token, after.worker = facts.token, facts.worker
-    after.lease_until = at + (facts.lease or 0)
+    after.lease_until = at + min(facts.lease or 0, after.longest_lease)
     after.execution_no += 1
     after.ready = False
     after.started_at = after.started_at or at

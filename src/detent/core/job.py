@@ -6,10 +6,14 @@ from typing import Any
 
 from detent.core.contract.model import Move, Phase
 from detent.core.options.job_options import JobKeys
+from detent.core.retry import Origin
 
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
 
+NEVER: Micros = 1 << 62
+TIMEOUT_GRACE: Micros = 1_000_000
+"""How long an execution keeps its lease after its timeout, so that its worker can report the timeout itself."""
 SUSPECT_LOSSES = 2
 """A job whose last executions were lost this often is a suspect. One loss is the common fate of healthy jobs."""
 
@@ -67,6 +71,16 @@ class Job(JobKeys, RequiredJobColumns):
     finished_at: Micros | None = None
     deadline_at: Micros | None = None
     """A job that has not started by then is cancelled."""
+
+    @property
+    def longest_lease(self) -> Micros:
+        """No lease of an execution is longer: it ends with the timeout, after a grace."""
+        return NEVER if self.timeout_ms is None else self.timeout_ms * 1_000 + TIMEOUT_GRACE
+
+    @property
+    def times_out_at(self) -> Micros:
+        """When the execution of a leased job must have ended. It began at updated_at: heartbeats do not change that."""
+        return self.updated_at + self.longest_lease - TIMEOUT_GRACE
 
     @property
     def awaited_signal(self) -> str | None:
@@ -199,7 +213,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an execution failed. retryable None: the contract decides by the code."""
+    """Why an execution failed. code "": the contract's code for failures. retryable None: the contract decides."""
 
     code: str
     message: str
@@ -208,6 +222,7 @@ class Failure:
     traceback: str | None = None
     after: Micros | None = None
     """A delay that replaces the backoff."""
+    origin: Origin = Origin.ENGINE
 
 
 APPROVAL = "approval"

@@ -46,13 +46,22 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
 def after_failure(
     contract: Contract, job: Job, failure: Failure, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:
-    """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
+    """The change for a failed execution: RETRY if the failure is retryable and retries are left, else FAIL."""
+    failure = _completed(contract, failure)
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
         return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
     delay = failure.after
     if delay is None:
         delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
     return decide(contract, job, Move.RETRY, now, replace(facts, failure=failure, delay=delay))
+
+
+def _completed(contract: Contract, failure: Failure) -> Failure:
+    """The failure with the contract's code if it names none; not retryable if the contract wants that to be said."""
+    retryable = failure.retryable
+    if retryable is None and failure.origin in contract.retry.opt_in:
+        retryable = False
+    return replace(failure, code=failure.code or contract.code("execution_failed"), retryable=retryable)
 
 
 def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:
@@ -66,6 +75,24 @@ def exhausted_failure(contract: Contract, job: Job, failure: Failure) -> Failure
     if not exhausted or not contract.retry.retries(failure.code, failure.retryable):
         return failure
     return replace(failure, code=exhausted, message=f"{failure.code}: {failure.message}")
+
+
+def timeout_failure(code: str, seconds: float) -> Failure:
+    return Failure(code, f"the execution took longer than its timeout of {seconds:g} s", "Timeout")
+
+
+def timed_out(job: Job, now: Micros) -> bool:
+    """True if the execution outlasted its timeout. False if its lease ended before: then its worker was lost."""
+    return job.times_out_at < now and job.times_out_at <= (job.lease_until or 0)
+
+
+def after_timeout(
+    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
+) -> Change:
+    """The change for an execution that outlasted its timeout: a failure with the contract's code."""
+    failure = timeout_failure(contract.code("timeout"), (job.timeout_ms or 0) / 1_000)
+    facts = replace(facts, reason="execution_timeout", losses=job.losses)
+    return after_failure(contract, job, failure, now, facts, jitter)
 
 
 def after_loss(
@@ -85,8 +112,7 @@ def after_stop(
     rule = contract.stop
     if rule.move is None:
         return None
-    code = contract.code("lost") if rule.move is contract.loss.move else contract.code("stopped")
-    failure = Failure(code, f"worker {job.worker} stopped before the job was done", "WorkerStopped")
+    failure = Failure(contract.code("stopped"), "worker stopped", "WorkerStopped")
     facts = replace(facts, reason="worker_stopped", losses=job.losses)
     return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
 

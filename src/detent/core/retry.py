@@ -29,6 +29,16 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, StrEnum) else value
 
 
+class Origin(StrEnum):
+    """Who says that an execution failed: the engine (a timeout, a lost or stopped worker, an operator), an exception of
+    a Python handler, a handler that raised Fail, or the report of a worker over HTTP."""
+
+    ENGINE = "engine"
+    EXCEPTION = "exception"
+    FAIL = "fail"
+    REPORT = "report"
+
+
 class Backoff(Protocol):
     def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int: ...
 
@@ -104,6 +114,8 @@ class RetryRule:
     only_codes: frozenset[str] | None = None
     """If set, only these codes are retried."""
     permanent_codes: frozenset[str] = frozenset()
+    opt_in: frozenset[str] = frozenset({Origin.FAIL})
+    """Failures of these origins are retried only if they say `retryable`. For others the code decides."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """Retries allowed for one error code, below the job's own budget."""
 

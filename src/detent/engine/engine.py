@@ -202,12 +202,12 @@ class Engine(Runtime):
         if not skipped or not self.store.skips_locked_rows:
             return skipped
         rows = await self.store.read(lambda tx: tx.jobs.lock([settlement.id for settlement in skipped]))
-        others = []
+        others, now = [], self.store.now()
         for settlement in skipped:
             row = rows.get(settlement.id)
-            leased = row is not None and row.phase is Phase.LEASED and row.token == settlement.token
-            same = row is not None and (row.contract, row.parent_id) == (settlement.contract, settlement.parent_id)
-            if leased and same:
+            ours = (settlement.token, settlement.contract, settlement.parent_id)
+            leased = row is not None and row.phase is Phase.LEASED and row.times_out_at >= now
+            if row is not None and leased and (row.token, row.contract, row.parent_id) == ours:
                 done.later.append(settlement)
             else:
                 others.append(settlement)

@@ -16,7 +16,7 @@ from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from .dead_letters import requeue_job
-from .execution.manual_run import run_manually
+from .execution.manual_run import INTERNAL, run_manually
 from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
@@ -162,7 +162,10 @@ class Jobs(Service):
 
     @changes
     async def transition(self, tx: Tx, job_id: str, new_status: str, scope: Scope) -> Change | Refused:
-        """Take the contract's edge into a status, with its follow-up edges; refused if there is none."""
+        """Take the contract's edge into a status, with its follow-up edges; refused if there is none.
+
+        A worker that holds the job loses it; the event names it as `taken_from`.
+        """
         job = await self._runtime.find(tx, job_id, scope)
         contract = self._runtime.contract(job.contract)
         if new_status == job.status and contract.repeat_is_noop:
@@ -172,6 +175,8 @@ class Jobs(Service):
             return await refuse_move(tx, contract, job, f"-> {new_status}", scope.actor)
         move = moves[0]
         facts = _facts_for_forced_move(self._runtime, contract, job, move, scope.actor)
+        if job.worker and not job.worker.startswith(INTERNAL) and (job.lease_until or 0) > tx.now:
+            facts = replace(facts, data={"taken_from": job.worker})
         if move is Move.RETRY and facts.failure and not may_retry(contract, job, facts.failure):
             return await refuse_move(tx, contract, job, f"-> {new_status} (no retries left)", scope.actor)
         return await move_job(tx, contract, job, move, facts, "job.transition")
@@ -245,7 +250,7 @@ def _facts_for_forced_move(runtime: Runtime, contract: Contract, job: Job, move:
         failure = Failure(contract.code("lost"), f"set by {actor}", "Transition")
     return Facts(
         actor=actor,
-        worker=f"internal:{actor}",
+        worker=f"{INTERNAL}{actor}",
         token=runtime.ids.token(),
         lease=int(contract.lease_seconds * 1_000_000),
         charged=contract.loss.charged if move is Move.EXPIRE else True,

@@ -1,4 +1,4 @@
-"""What operations share: find the job, move it or refuse to, and write the audit log.
+"""What operations share: move a job or refuse to, and write the audit log.
 
 A refusal is a note that is committed; then its error is raised.
 """
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import decide, illegal_move
-from detent.core.errors import DetentError, NotFound, StoreUnavailable, TenantViolation
+from detent.core.errors import DetentError, StoreUnavailable
 from detent.core.job import Change, Facts, Job
 from detent.ports.access import Audit
-from detent.ports.tx import JobTable, Tx
+from detent.ports.tx import Tx
 
 T = TypeVar("T")
 
@@ -34,16 +34,6 @@ def unwrap(result: T | Refused) -> T:
 def is_refusal(error: Exception) -> bool:
     """True if an item of a batch may be the cause, so that the others should be tried without it."""
     return isinstance(error, DetentError) and not isinstance(error, StoreUnavailable)
-
-
-async def find(jobs: JobTable, job_id: str, tenant: str | None) -> Job:
-    """Lock and return the job; raises if it does not exist or belongs to another tenant. tenant None: any tenant."""
-    job = (await jobs.lock([job_id])).get(job_id)
-    if job is None:
-        raise NotFound(f"job {job_id!r} does not exist; check the id, it may have been pruned", job_id=job_id)
-    if tenant is not None and job.tenant_id != tenant:
-        raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
-    return job
 
 
 async def find_leased(tx: Tx, job_id: str, token: str) -> Job | None:

@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from detent.core.access import Scope
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, find_contract
-from detent.core.contract.model import Contract
-from detent.core.errors import TenantViolation
+from detent.core.contract.model import Contract, key_space
+from detent.core.errors import InvalidInput, NotFound, TenantViolation
 from detent.core.job import Change, Job
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.ports.ids import Ids
@@ -26,7 +26,7 @@ from detent.ports.tx import Tx
 from detent.system.ids import RandomIds
 
 from .execution.parents import process_child_events
-from .refusal import Refused, find, unwrap
+from .refusal import Refused, unwrap
 from .submit.quotas import QuotaCache
 from .submit.submission import DEFAULT_TENANT, MAX_PAYLOAD
 from .tracing import Tracer
@@ -89,8 +89,30 @@ class Runtime:
         return self.tracer.step(name) if self.tracer is not None else nullcontext()
 
     async def find(self, tx: Tx, job_id: str, scope: Scope | None = None) -> Job:
-        """Lock and return the job; raises NotFound, or TenantViolation if it is outside of the scope's tenant."""
-        return await find(tx.jobs, job_id, self.tenant_of(scope))
+        """Lock and return the job with this id, or the last job of the task with this task_id.
+
+        Raises NotFound, or TenantViolation if the job is outside of the scope's tenant.
+        """
+        tenant = self.tenant_of(scope)
+        job = (await tx.jobs.lock([job_id])).get(job_id)
+        if job is None:
+            return await self._find_task(tx, job_id, tenant)
+        if tenant not in (None, job.tenant_id):
+            raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
+        return job
+
+    async def _find_task(self, tx: Tx, task_id: str, tenant: str | None) -> Job:
+        """A task of another tenant is not found: people choose task ids, so that they can be guessed."""
+        spaces = [key_space(c.name, "task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
+        storable = "\x00" not in task_id and task_id.encode("utf-8", "ignore").decode() == task_id
+        locked = await tx.jobs.lock(await tx.jobs.last_jobs_of_task(task_id, spaces) if storable else [])
+        jobs = [job for job in locked.values() if tenant in (None, job.tenant_id)]
+        if not jobs:
+            raise NotFound(f"job {task_id!r} does not exist; check the id, it may have been pruned", job_id=task_id)
+        if len(jobs) > 1:
+            names = " and ".join(sorted(job.contract for job in jobs))
+            raise InvalidInput(f"{names} both have a task {task_id!r}; use the id of the job", code="TASK_AMBIGUOUS")
+        return jobs[0]
 
     def tenant_of(self, scope: Scope | None = None) -> str | None:
         """The tenant that an act is limited to; None: no limit. Raises TenantViolation if the scope names another."""

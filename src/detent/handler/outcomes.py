@@ -18,16 +18,17 @@ class Retry(Exception):
 
 
 class Fail(Exception):
-    """Raise it in a handler to fail this execution with an error code of your own.
+    """Raise it in a handler to fail this execution, with an error code of your own if you like.
 
-    `code` is stored as the job's `error_code`, at most 200 characters. With `retryable=False` (the default) the job
-    fails for good; with True it is retried as far as its retries allow.
+    `code` is stored as the job's `error_code`, at most 200 characters; without it the contract's own code for failures
+    (JOB_EXECUTION_FAILED, TASK_EXECUTION_FAILED, …). With `retryable=False` the job fails for good; with True it is
+    retried as far as its retries allow. Default: False; the code decides where the contract lists codes (men).
 
         raise Fail("the card was declined", code="CARD_DECLINED")
     """
 
-    def __init__(self, message: str = "", *, code: str = "FAILED", retryable: bool = False) -> None:
-        super().__init__(message or code)
+    def __init__(self, message: str = "", *, code: str | None = None, retryable: bool | None = None) -> None:
+        super().__init__(message or code or "the handler raised Fail")
         self.code = code
         self.retryable = retryable
 

@@ -65,8 +65,11 @@ def _counters(readings: Readings) -> Iterator[Metric]:
     events = _events(readings, _labels_of_groups(readings))
     yield "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), events
     yield "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(readings)
-    notes = _sum_by_name({key.event: n for (log, key), n in readings.sums.items() if log == NOTES}.items())
-    yield "detent_notes", "Notes in the log, refused moves among them.", ("note",), notes
+    notes = _sum(
+        (readings.group(key).contract, key.event, n) for (log, key), n in readings.sums.items() if log == NOTES
+    )
+    help_text = "Notes in the log; refused moves by contract, the others together."
+    yield "detent_notes", help_text, ("contract", "note"), notes
     losses = {(str(key.event == "charged").lower(),): n for (log, key), n in readings.sums.items() if log == LOSSES}
     yield "detent_lease_losses", "Jobs taken from workers whose lease ran out.", ("charged",), losses
 
@@ -120,7 +123,7 @@ def _dead_letters(readings: Readings) -> Mapping[tuple[str, ...], float]:
         contract = readings.contracts.get(readings.group(key).contract)
         if log == EVENTS and contract and contract.dead_letters and readings.move(key) is Move.FAIL:
             sums[key.party] = sums.get(key.party, 0) + number
-    return _sum_by_name((readings.tenants.get(party, OTHER), number) for party, number in sums.items())
+    return _sum((readings.tenants.get(party, OTHER), number) for party, number in sums.items())
 
 
 def _labels_of_groups(readings: Readings) -> dict[Group, Group]:
@@ -130,10 +133,11 @@ def _labels_of_groups(readings: Readings) -> dict[Group, Group]:
     return {group: group if place <= MAX_KINDS else other for place, group in enumerate(groups)}
 
 
-def _sum_by_name(rows: Iterable[tuple[str, float]]) -> dict[tuple[str, ...], float]:
+def _sum(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, ...], float]:
+    """Rows of labels and a number. The first MAX_LABELS combinations of labels keep their names."""
     sums: dict[tuple[str, ...], float] = {}
-    for name, number in rows:
-        label = (name,) if (name,) in sums or len(sums) < MAX_LABELS else (OTHER,)
+    for *names, number in rows:
+        label = tuple(names) if tuple(names) in sums or len(sums) < MAX_LABELS else (OTHER,) * len(names)
         sums[label] = sums.get(label, 0) + number
     return sums
 

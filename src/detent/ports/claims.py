@@ -150,7 +150,9 @@ class ClaimTable(Protocol):
         """End these leases {id: token} now, because their holder is lost: another worker may reclaim the jobs."""
         ...
 
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
+        """Jobs of `contracts` with an expired lease, and those of `timed_out` whose lease their timeout has ended."""
+        ...
 
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         """Jobs of these contracts with an expired lease that this request may claim."""

@@ -20,6 +20,7 @@ class Filter:
     before: str | None = None
     limit: int = 50
     error_code: str | None = None
+    task_id: str | None = None
     since: Micros | None = None
     """Created at or after this time; `until`: at or before that time."""
     until: Micros | None = None

@@ -61,6 +61,7 @@ class JobRow(NamedTuple):
     idempotency_scope: str | None
     task_id: str | None
     task_attempt: int | None
+    timeout_ms: int | None
 
     @property
     def state(self) -> tuple[str, str, int, int, int, int, int]:

@@ -108,10 +108,10 @@ class DoesNotChargeLosses(AltersChanges):
 
 @planted("live-lease-expired", "leases are expired an hour too early")
 class ExpiresLiveLeases(SqliteTx):
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
         now, self.now = self.now, self.now + _HOUR
         try:
-            return await super().expired(limit, contracts)
+            return await super().expired(limit, contracts, timed_out)
         finally:
             self.now = now
 
@@ -121,8 +121,9 @@ _HOUR: Micros = 3_600_000_000
 
 @planted("lost-twice-forgotten", "a job that failed or was interrupted before is never expired")
 class ForgetsExpired(SqliteTx):
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        return [job for job in await super().expired(limit, contracts) if job.failures + job.interruptions == 0]
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
+        expired = await super().expired(limit, contracts, timed_out)
+        return [job for job in expired if job.failures + job.interruptions == 0]
 
 
 @planted("wait-misses-signal", "a job starts to wait without checking for a signal sent before")

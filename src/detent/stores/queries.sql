@@ -227,7 +227,7 @@ SELECT count(*) FROM detent.job_list WHERE {where};
 SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
   created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
   due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
-  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
+  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt, timeout_ms
 FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: verify_events

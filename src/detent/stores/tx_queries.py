@@ -176,6 +176,10 @@ class TxQueries(
     async def next_attempt(self, task_id: str) -> int:
         return await self.number("next_attempt", task_id=task_id)
 
+    async def last_jobs_of_task(self, task_id: str, spaces: Sequence[str]) -> list[str]:
+        rows = await self.query("last_jobs_of_task", task_id=task_id, spaces=json.dumps(list(spaces)))
+        return [row[0] for row in rows]
+
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         text = json.dumps(dict(held))
         await self.change("extend", held=text, lease=lease, now=self.now)
@@ -183,7 +187,7 @@ class TxQueries(
 
     async def check_leases(self, held: Mapping[str, str]) -> Extended:
         text = json.dumps(dict(held))
-        lost = frozenset(row[0] for row in await self.query("not_held", held=text))
+        lost = frozenset(row[0] for row in await self.query("not_held", held=text, now=self.now))
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
 
     async def put_worker(self, worker: WorkerRow) -> None:
@@ -236,8 +240,9 @@ class TxQueries(
     async def promote(self, limit: int) -> int:
         return await self.change("promote", now=self.now, limit=limit)
 
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        return await self.fetch_jobs("expired", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
+        names = {"contracts": json.dumps(list(contracts)), "timed_out": json.dumps(list(timed_out))}
+        return await self.fetch_jobs("expired", now=self.now, limit=limit, **names)
 
     async def has_ready_suspect(self) -> bool:
         return bool(await self.query("ready_suspect", first=FIRST_SUSPECT_LANE))
@@ -425,6 +430,7 @@ _WINDOW_FILTERS = {
     **_CREATED_FILTERS,
     "phase": "phase = :phase",
     "wait_parked": "wait_parked = :wait_parked",
+    "task_id": "task_id = :task_id",
     "text": f"{{contains}}({_JOB_TEXT} || ' ' || payload, :text) > 0",
     "text_outside": f"{{contains}}({_JOB_TEXT}, :text_outside) > 0",
 }

@@ -150,7 +150,7 @@ class Orchestrator:
         return [None] * len(results)
 
     async def _upkeep_loop(self) -> None:
-        """Watch the server's epoch, reclaim idle messages, recover lost ones, trim streams, remove idle consumers."""
+        """Watch the epoch, end timeouts, reclaim idle messages, recover lost ones, trim streams, remove consumers."""
         pause = min(_POLL_SECONDS, self._settings.visibility_timeout_s / 5)
         while True:
             await self.check_epoch()
@@ -158,6 +158,7 @@ class Orchestrator:
             self._reclaim_grace.store_answered(at.monotonic)
             self._reclaim_grace.check_clocks(at)
             if self._reclaim_grace.over(at.monotonic):
+                await self.engine.expire(BATCH)
                 while await self.reclaim() == BATCH:
                     pass
                 await self.recover_lost_messages()

@@ -15,6 +15,7 @@ from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
 from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
+from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.handler.base_context import BaseContext
@@ -164,7 +165,8 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
     message = (str(error) or name)[:MAX_MESSAGE]
     failed = codes["execution_failed"] or ""
     if isinstance(error, Fail):
-        return Failure(str(error.code)[:MAX_CODE], message, name, error.retryable)
+        code = "" if error.code is None else str(error.code)[:MAX_CODE]
+        return Failure(code, message, name, error.retryable, origin=Origin.FAIL)
     if isinstance(error, Retry):
         after = None if error.after is None else int(error.after * SECOND)
         return Failure(failed, message, name, True, after=after)
@@ -178,4 +180,5 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
     elif isinstance(error, handler.options.retryable_errors):
         retryable = True
     text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK:]
-    return Failure(failed, f"{name}: {message}" if message != name else name, name, retryable, text)
+    sentence = f"{name}: {message}" if message != name else name
+    return Failure(failed, sentence, name, retryable, text, origin=Origin.EXCEPTION)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure, Micros
-from detent.core.outcome import Cancelled, Failed, Outcome, Stopped
+from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, timeout_failure
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Lease, Reading
@@ -316,9 +316,7 @@ class WorkerState:
             if held.cancel_requested:
                 outcome: Outcome = Cancelled("forced at the end of the grace")
             else:
-                code = timeout_codes[held.claimed.contract]
-                message = f"the handler ran past its timeout of {held.timeout or 0:g} s and was stopped"
-                outcome = Failed(Failure(code, message, "Timeout"))
+                outcome = Failed(timeout_failure(timeout_codes[held.claimed.contract], held.timeout or 0))
             interrupts.append(self._abandon(held, outcome, "timeout"))
         return interrupts
 

@@ -182,6 +182,7 @@ ROWS = (
     corrupt("creation moved", "created-differs", DONE, row("created_at = created_at - 1")),
     corrupt("update not stamped", "updated-differs", DONE, row("updated_at = created_at")),
     corrupt("start moved", "started-differs", DONE, row("started_at = created_at")),
+    corrupt("succeeded after its timeout", "success-late", DONE, row("timeout_ms = 500")),
     corrupt("end moved", "finished-differs", DONE, row("finished_at = finished_at + 1")),
     corrupt("finished without a time", "finished-differs", DONE, row("finished_at = NULL")),
     corrupt("leased without a token", "lease-missing", RUNNING, row("token = NULL")),

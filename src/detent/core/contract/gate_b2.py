@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from detent.core.job import Event, Job
-from detent.core.retry import Exponential, RetryRule
+from detent.core.retry import Exponential, Origin, RetryRule
 from detent.core.times import columns
 
 from .model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
@@ -59,6 +59,7 @@ GATE_B2 = Contract(
         max_retries=3,
         frozen=True,
         permanent_codes=frozenset({"PAYLOAD_INVALID"}),
+        opt_in=frozenset({Origin.FAIL, Origin.REPORT}),
     ),
     loss=LossRule(Move.RETRY, charged=True),
     stop=StopRule(Move.RETRY, charged=True),

@@ -135,12 +135,12 @@ def _stop(row: Mapping[str, Any], location: str) -> Any:
     return _rule(StopRule, {"move": None, **row}, location)
 
 
-_RETRY_FIELDS = ("max_retries", "frozen", "only_codes", "permanent_codes", "caps")
+_RETRY_FIELDS = ("max_retries", "frozen", "only_codes", "permanent_codes", "opt_in", "caps")
 
 
 def _retry(row: Mapping[str, Any], location: str) -> Any:
     values = {name: row[name] for name in _RETRY_FIELDS if row.get(name) is not None}
-    for name in ("only_codes", "permanent_codes"):
+    for name in ("only_codes", "permanent_codes", "opt_in"):
         if name in values:
             values[name] = frozenset(values[name])
     backoff = backoff_from({name: value for name, value in row.items() if name not in _RETRY_FIELDS})

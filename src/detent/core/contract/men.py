@@ -71,10 +71,16 @@ MEN = Contract(
         "execution_failed": "TASK_EXECUTION_FAILED",
         "timeout": "TASK_TIMEOUT",
         "lost": "TASK_TIMEOUT",
-        "stopped": "TASK_TIMEOUT",
+        "stopped": "TASK_EXECUTION_FAILED",
+        "payload_invalid": "TASK_EXECUTION_FAILED",
         "retry_exhausted": "TASK_RETRY_EXHAUSTED",
     },
-    retry=RetryRule(Immediate(), max_retries=2, only_codes=frozenset({"TASK_TIMEOUT", "TASK_EXECUTION_FAILED"})),
+    retry=RetryRule(
+        Immediate(),
+        max_retries=2,
+        only_codes=frozenset({"TASK_TIMEOUT", "TASK_EXECUTION_FAILED"}),
+        opt_in=frozenset(),
+    ),
     loss=LossRule(Move.RETRY, charged=True),
     stop=StopRule(Move.RETRY, charged=True),
     keys=KeyRule(

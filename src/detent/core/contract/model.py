@@ -1,8 +1,9 @@
 """The contract model: statuses with phases, edges with moves, and rules. A contract is validated when it is built."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,12 @@ class KeyRule:
     def job_of_key(self, key: str | None) -> str | None:
         """The id of the job that this key is generated for; None for any other key."""
         return key.removeprefix(_GENERATED) if self.generated and key and key.startswith(_GENERATED) else None
+
+
+@lru_cache(maxsize=10_000)
+def key_space(contract: str, kind: str, *values: str | None) -> str:
+    """The space of a key as it is stored: its contract, `key` or `task_id`, and the values in which it is unique."""
+    return json.dumps([contract, kind, *values], ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ P3C = Contract(
         Edge(Move.FAIL, "interrupted", "recovery_abort", "failed"),
         Edge(Move.CANCEL, "interrupted", "cancel_command", "cancelled"),
     ),
-    codes={"illegal_transition": "RUN_INVALID_TRANSITION", "lost": "PROCESS_RESTARTED"},
+    codes={"illegal_transition": "RUN_INVALID_TRANSITION", "lost": "PROCESS_RESTARTED", "stopped": "PROCESS_RESTARTED"},
     retry=RetryRule(
         Exponential(base_ms=15_000, cap_ms=300_000, jitter_ms=0),
         max_retries=3,

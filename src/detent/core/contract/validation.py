@@ -4,6 +4,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import ContractError
+from detent.core.retry import Origin
 
 from .moves import CODES, MOVE_PHASES, Edge, Move, Phase
 
@@ -160,6 +161,8 @@ def _check_values(contract: "Contract") -> None:
             _fail(contract, f"{name} is {value!r}; use one of {', '.join(allowed)}")
     if contract.parks_as is not None and contract.parks_as not in contract.statuses:
         _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
+    for origin in retry.opt_in - set(Origin):
+        _fail(contract, f"retry.opt_in names {origin!r}; use {', '.join(Origin)}")
     for name in contract.approval_notes:
         if name not in ("requested", "rejected"):
             _fail(contract, f"approval_notes.{name} is not a note; use requested, rejected")

@@ -110,12 +110,10 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
     if job.phase is not Phase.LEASED or job.token != settlement.token:
         if job.token == settlement.token and await _is_repeated(tx.log, contract, job, settlement.outcome, digest):
             return unchanged(job)
-        error = StaleLease(
-            f"the lease on job {job.id} was lost, its result is not recorded; stop working on it",
-            job_id=job.id,
-            status=job.status,
-        )
-        return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
+        return await _refuse_stale(tx, job, f"the lease on job {job.id} was lost")
+    failure = settlement.outcome.failure if isinstance(settlement.outcome, Failed) else None
+    if job.times_out_at < tx.now and (failure is None or failure.code != contract.code("timeout")):
+        return await _refuse_stale(tx, job, f"job {job.id} took longer than its timeout of {job.timeout_ms} ms")
     facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})
     try:
         change = await _decide_outcome(runtime, tx, contract, job, settlement.outcome, facts)
@@ -126,6 +124,11 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
     change = apply_requested_cancel(contract, change, tx.now)
     await tx.jobs.apply([change])
     return change
+
+
+async def _refuse_stale(tx: Tx, job: Job, reason: str) -> Refused:
+    error = StaleLease(f"{reason}, its result is not recorded; stop working on it", job_id=job.id, status=job.status)
+    return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
 
 
 async def settle_or_raise(runtime: Runtime, tx: Tx, settlement: Settlement, orphans: list[str]) -> None:
@@ -191,7 +194,7 @@ def _sanitize_failure(failure: Failure) -> Failure:
     """Error texts come from any library: escape lone surrogates and NUL characters, which databases refuse."""
     return replace(
         failure,
-        code=sanitize(failure.code) or "UNKNOWN",
+        code=sanitize(failure.code) or "",
         message=sanitize(failure.message) or "",
         error_class=sanitize(failure.error_class),
         traceback=sanitize(failure.traceback),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, SignalKey
-from detent.core.outcome import after_loss, after_reclaim, fail_after_interruptions
+from detent.core.outcome import after_loss, after_reclaim, after_timeout, fail_after_interruptions, timed_out
 from detent.engine.reads.workers import record_losses
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed, ClaimRequest, ClaimTable
@@ -20,16 +20,23 @@ TOO_LATE = "DEADLINE_EXCEEDED"
 
 
 async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
-    """Take jobs back from workers whose lease has expired. The contract decides if this counts as a failure."""
-    names = [c.name for c in runtime.contracts.values() if c.loss.move is not Move.RECLAIM]
-    changed = []
-    for job in await tx.claims.expired(limit, names):
-        facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
+    """End executions whose lease has expired: a timeout, or a lost worker. The contract decides what the job does next.
+
+    Jobs of lost workers are left to `reclaim` where the contract has that move.
+    """
+    reclaimed = {c.name for c in runtime.contracts.values() if c.loss.move is Move.RECLAIM}
+    others = [name for name in runtime.contracts if name not in reclaimed]
+    changed, lost = [], []
+    for job in await tx.claims.expired(limit, others, timed_out=sorted(reclaimed)):
         contract = runtime.contract(job.contract)
-        change = after_loss(contract, job, tx.now, facts, runtime.jitter)
-        changed.append(apply_requested_cancel(contract, change, tx.now))
+        facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
+        decide_end = after_timeout if timed_out(job, tx.now) else after_loss
+        change = apply_requested_cancel(contract, decide_end(contract, job, tx.now, facts, runtime.jitter), tx.now)
+        changed.append(change)
+        if decide_end is after_loss:
+            lost.append(change)
     await tx.jobs.apply(changed)
-    await record_losses(tx, changed)
+    await record_losses(tx, lost)
     return changed
 
 
@@ -95,7 +102,8 @@ async def reclaim(runtime: Runtime, tx: Tx, request: ClaimRequest) -> list[Chang
         return []
     changed: list[Change] = []
     for job in await tx.claims.reclaimable(request, names):
-        if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
+        # Claimed a moment ago by this request, before the process was stopped; or to be ended by `expire`.
+        if job.token == request.token or timed_out(job, tx.now):
             continue
         change = _reclaim(runtime, tx, request, job)
         if change.after.phase is Phase.LEASED and not _may_join(request, change.after, leased(changed)):

@@ -147,8 +147,15 @@ def _dlq_arrivals(rule: Rule, readings: Readings) -> Iterator[Measurement]:
 
 
 def _illegal_transitions(rule: Rule, readings: Readings) -> Iterator[Measurement]:
-    refused = sum(n for key, n in readings.recent(NOTES, rule.window_seconds) if key.event == MOVE_REFUSED)
-    yield Measurement({}, refused, f"{refused} moves were refused as illegal within {_window(rule)}")
+    refused: Counter[str] = Counter()
+    for key, number in readings.recent(NOTES, rule.window_seconds):
+        if key.event == MOVE_REFUSED and _matches(rule, readings.group(key)):
+            refused[readings.group(key).contract] += number
+    for name, number in refused.items():
+        contract = readings.contracts.get(name)
+        code = contract.code("illegal_transition") if contract else "illegal"
+        summary = f"{number} moves of {name} jobs were refused as {code} within {_window(rule)}"
+        yield Measurement({"contract": name, "code": code}, number, summary)
 
 
 def _no_worker(rule: Rule, readings: Readings) -> Iterator[Measurement]:
@@ -252,8 +259,8 @@ def _dlq_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
 
 
 def _illegal_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    metric = f'detent_notes_total{{note="{MOVE_REFUSED}"}}'
-    return f"{_max_increase(rule, metric, 'note')} >= {rule.threshold:g}"
+    metric = f'detent_notes_total{{note="{MOVE_REFUSED}"' + (f',contract="{rule.contract}"}}' if rule.contract else "}")
+    return f"{_max_increase(rule, metric, 'contract')} >= {rule.threshold:g}"
 
 
 def _losses_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:

@@ -94,12 +94,53 @@ class Job(TypedDict):
     view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
+class TransitionResponse(Job):
+    """The job after the transition."""
+
+    taken_from: Annotated[str | None, "The worker that held the job under a live lease and has lost it."]
+
+
 class SubmitResponse(TypedDict):
     """The submitted job, or the existing one with the same idempotency_key or task_id."""
 
     idempotent_hit: Annotated[bool, "True if the job existed before."]
     job: Job
     task: NotRequired[Annotated[JsonObject | None, "The task, for contracts that identify jobs by task_id."]]
+
+
+class Task(TypedDict):
+    """A job of the contract men. last_error_reason is null if the token may not see payloads."""
+
+    task_id: str
+    schedule_type: str
+    state: Annotated[str, "A status of the contract men."]
+    attempt: Annotated[int, "The current attempt; the first is 1, the last 1 + max_retries."]
+    max_retries: int
+    timeout_ms: int | None
+    idempotency_key: str | None
+    last_error_code: str | None
+    last_error_reason: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+
+
+class TaskEvent(TypedDict):
+    """A published change of a task's state, task_state_changed; its payload has the eight fields of the contract."""
+
+    type: str
+    source: str
+    session_key: str
+    event_id: str
+    payload: JsonObject
+
+
+class TaskSubmitResponse(TypedDict):
+    """The submitted task, or the existing one with the same task_id or idempotency_key."""
+
+    idempotent_hit: Annotated[bool, "True if the task existed before."]
+    task: Task
 
 
 class BulkSubmitResponse(TypedDict):

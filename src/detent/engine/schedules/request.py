@@ -65,7 +65,7 @@ def _build_schedule(
 ) -> Schedule:
     check_name(request.name, "name")
     payload = check_submission(contract, submission_of(request, contract.name), runtime.max_payload)
-    timing = check_timing(request)
+    timing = check_timing(request, utc_only=contract.utc_only)
     if timing["overlap"] == Overlap.CANCEL and not contract.has(Move.CANCEL):
         text = f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract"
         raise InvalidSchedule(text, field="overlap")
@@ -104,12 +104,12 @@ async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
     raise NotFound(message, code="SCHEDULE_NOT_FOUND", schedule=reference)
 
 
-def check_timing(request: ScheduleRequest) -> dict[str, Any]:
-    """The checked columns for the times and rules of its fires; raises InvalidInput."""
-    kind, expression = _kind_and_expression(request)
+def check_timing(request: ScheduleRequest, *, utc_only: bool = False) -> dict[str, Any]:
+    """The checked columns for the times and rules of its fires; raises InvalidInput. utc_only: refuse other offsets."""
+    kind, expression = _kind_and_expression(request, utc_only)
     starts_at, ends_at = (
-        _moment(request.starts_at, "starts_at", request.tz),
-        _moment(request.ends_at, "ends_at", request.tz),
+        _moment(request.starts_at, "starts_at", request.tz, utc_only),
+        _moment(request.ends_at, "ends_at", request.tz, utc_only),
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise InvalidSchedule("ends_at must not be before starts_at", field="ends_at")
@@ -173,7 +173,7 @@ def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micr
     return None if moment is None else moment - now
 
 
-def _kind_and_expression(request: ScheduleRequest) -> tuple[ScheduleKind, str]:
+def _kind_and_expression(request: ScheduleRequest, utc_only: bool) -> tuple[ScheduleKind, str]:
     names = [name for name in _TIMING_OPTIONS if getattr(request, name) is not None]
     if len(names) != 1:
         text = f"give exactly one of cron, every and at, not {' and '.join(names) or 'none of them'}"
@@ -188,7 +188,7 @@ def _kind_and_expression(request: ScheduleRequest) -> tuple[ScheduleKind, str]:
         return ScheduleKind.CRON, expression
     if request.every is not None:
         return ScheduleKind.EVERY, _span(request.every)
-    return ScheduleKind.AT, iso(_moment(request.at, "at", request.tz)) or ""
+    return ScheduleKind.AT, iso(_moment(request.at, "at", request.tz, utc_only)) or ""
 
 
 def _span(every: str | float | timedelta) -> str:
@@ -202,8 +202,8 @@ def _span(every: str | float | timedelta) -> str:
     return format_interval(round(seconds * SECOND))
 
 
-def _moment(value: str | datetime | None, field: str, tz: str | None) -> Micros | None:
-    """A time without an offset is in the schedule's time zone, if it has one."""
+def _moment(value: str | datetime | None, field: str, tz: str | None, utc_only: bool = False) -> Micros | None:
+    """A time without an offset is in the schedule's time zone, if it has one. utc_only: refuse other offsets."""
     if value is None:
         return None
     try:
@@ -211,7 +211,7 @@ def _moment(value: str | datetime | None, field: str, tz: str | None) -> Micros 
             value = value.isoformat()
         if tz is not None and isinstance(value, str) and datetime.fromisoformat(value).tzinfo is None:
             return local_instant(value, tz)
-        return from_iso(value, field=field)
+        return from_iso(value, field=field, utc_only=utc_only)
     except DetentError as error:
         raise InvalidSchedule(error.message, field=error.extra.get("field", field)) from None
     except (ValueError, OverflowError):

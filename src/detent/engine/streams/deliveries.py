@@ -8,7 +8,7 @@ from detent.core.contract.streams import ResultStatus
 from detent.core.decide import add_move, decide
 from detent.core.errors import StaleLease
 from detent.core.job import TASK, Change, Facts, Failure, Job, Micros
-from detent.core.outcome import Failed, Outcome, Succeeded, after_reclaim
+from detent.core.outcome import Failed, Outcome, Succeeded, after_reclaim, after_timeout, timed_out
 from detent.engine.execution.settle import Settlement, settle_job
 from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
@@ -63,11 +63,17 @@ async def receive_deliveries(
 
 
 async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, token: str) -> Job | None:
-    """Claim a job, or reclaim it if its lease has expired; None if another worker holds it."""
+    """Claim a job, or reclaim it if its lease has expired; None if another worker holds it.
+
+    An execution that outlasted its timeout is ended: the task comes again in a message of its own, if it is retried.
+    """
     contract = runtime.contract(job.contract)
     facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease)
     if job.phase is Phase.CLAIMABLE and (job.due_at or 0) <= tx.now:
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
+    elif job.phase is Phase.LEASED and timed_out(job, tx.now):
+        facts = Facts(actor=claimer.worker, dlq_id=runtime.ids.job(), data={"worker": job.worker})
+        change = after_timeout(contract, job, tx.now, facts, runtime.jitter)
     elif job.phase is Phase.LEASED and ((job.lease_until or 0) <= tx.now or job.token == token):
         change = _reclaim(runtime, contract, job, claimer, token, tx.now)
     else:

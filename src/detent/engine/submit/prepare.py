@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.model import Contract, Move, Phase, key_space
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from detent.core.job import Change, Facts, Job, Micros
@@ -152,15 +152,11 @@ def keys_of(contract: Contract, job: Job) -> list[tuple[str, str]]:
     """The (key space, key) pairs that only this job may own. Contracts never share a key space."""
     rule, keys = contract.keys, []
     if rule.task_id_is_key and job.task_id:
-        keys.append((_space(contract, "task_id"), job.task_id))
+        keys.append((key_space(contract.name, "task_id"), job.task_id))
     if job.idempotency_key and job.idempotency_key.strip():
         parts = [getattr(job, field) for field in rule.scope]
-        keys.append((_space(contract, "key", *parts), job.idempotency_key))
+        keys.append((key_space(contract.name, "key", *parts), job.idempotency_key))
     return keys
-
-
-def _space(contract: Contract, *parts: Any) -> str:
-    return json.dumps([contract.name, *parts], ensure_ascii=False, separators=(",", ":"))
 
 
 def needs_transaction(prepared: Prepared) -> bool:

@@ -97,7 +97,7 @@ class InvariantMonitor:
             return
         move = table.move_of((event.source, event.event, event.target), flags_of(event.data or ""))
         reason = json.loads(event.data).get("reason") if event.data else None
-        expired = reason == "lease_expired" or move is Move.RECLAIM
+        expired = reason in ("lease_expired", "execution_timeout") or move is Move.RECLAIM
         if expired and self._leases.get(event.job_id, 0) > self._clock.wall:
             left = self._leases[event.job_id] - self._clock.wall
             self.report(event.job_id, "lease.live", f"a lease with {left} µs left was expired", event.seq)

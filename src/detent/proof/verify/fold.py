@@ -68,6 +68,7 @@ class ContractTable:
         self.takeovers = {edge.event for edge in contract.edges if contract.uses_stream and edge.move is Move.RECLAIM}
         self.reopens = contract.has(Move.REOPEN)
         self.timed = contract.retry_at_statuses
+        self.successes = contract.success_statuses
         self.frozen = contract.retry.max_retries if contract.retry.frozen else None
         self._folds: dict[Shape, FoldedLog] = {}
 

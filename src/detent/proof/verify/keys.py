@@ -1,10 +1,8 @@
 """Checks of idempotency keys (each belongs to the job that has it) and of the numbered attempts of a task."""
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from detent.core.contract.model import Contract
+from detent.core.contract.model import Contract, key_space
 from detent.ports.verification import AttemptRow, JobRow, KeyRow
 
 from .fold import ContractTable
@@ -12,51 +10,33 @@ from .rules import Report
 
 Pair = tuple[str, str]
 """(space, key): the space is the scope in which the key is unique."""
-_MAX_CACHED_SPACES = 10_000
 
 
-class ExpectedKeys:
-    """The (space, key) pairs that jobs must own."""
+def expected_keys(rows: Iterable[JobRow], tables: Mapping[str, ContractTable]) -> list[tuple[Pair, str]]:
+    """The pairs that these jobs must own, each with its job. A key that is made from the job's id needs no row."""
+    expected: list[tuple[Pair, str]] = []
+    for row in rows:
+        key, table = row.idempotency_key, tables.get(row.contract)
+        if table is None or (key is None and not table.contract.keys.task_id_is_key):
+            continue
+        if key == table.contract.keys.generated_key(row.id):
+            key = None
+        columns = (row.tenant_id, key, row.idempotency_scope, row.task_id)
+        expected += [(pair, row.id) for pair in _pairs(table.contract, row.id, *columns)]
+    return expected
 
-    def __init__(self) -> None:
-        self._spaces: dict[tuple[Any, ...], str] = {}
 
-    def of_rows(self, rows: Iterable[JobRow], tables: Mapping[str, ContractTable]) -> list[tuple[Pair, str]]:
-        """The pairs that these jobs must own, each with its job. A key that is made from the job's id needs no row."""
-        expected: list[tuple[Pair, str]] = []
-        for row in rows:
-            key, table = row.idempotency_key, tables.get(row.contract)
-            if table is None or (key is None and not table.contract.keys.task_id_is_key):
-                continue
-            if key == table.contract.keys.generated_key(row.id):
-                key = None
-            columns = (row.tenant_id, key, row.idempotency_scope, row.task_id)
-            expected += [(pair, row.id) for pair in self.pairs(table.contract, row.id, *columns)]
-        return expected
-
-    def pairs(
-        self, contract: Contract, job_id: str, tenant: str, key: str | None, scope: str | None, task: str | None
-    ) -> list[Pair]:
-        """The pairs a job must own according to its columns. A task_id equal to the job's id was not given as a key."""
-        rule, pairs = contract.keys, []
-        if rule.task_id_is_key and task and task != job_id:
-            pairs.append((self.space(contract.name, "task_id"), task))
-        if key and key.strip():
-            if rule.scope:
-                values = {"tenant_id": tenant, "idempotency_scope": scope}
-                pairs.append((self.space(contract.name, "key", *[values[name] for name in rule.scope]), key))
-            else:
-                pairs.append((self.space(contract.name, "key"), key))
-        return pairs
-
-    def space(self, *parts: Any) -> str:
-        """The space as it is stored: a JSON list of the contract, the kind of key and the values it is unique in."""
-        space = self._spaces.get(parts)
-        if space is None:
-            if len(self._spaces) >= _MAX_CACHED_SPACES:
-                self._spaces.clear()
-            space = self._spaces[parts] = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-        return space
+def _pairs(
+    contract: Contract, job_id: str, tenant: str, key: str | None, scope: str | None, task: str | None
+) -> list[Pair]:
+    """The pairs a job must own according to its columns. A task_id equal to the job's id was not given as a key."""
+    rule, pairs = contract.keys, []
+    if rule.task_id_is_key and task and task != job_id:
+        pairs.append((key_space(contract.name, "task_id"), task))
+    if key and key.strip():
+        values = {"tenant_id": tenant, "idempotency_scope": scope}
+        pairs.append((key_space(contract.name, "key", *[values[name] for name in rule.scope]), key))
+    return pairs
 
 
 def check_expected_keys(expected: Iterable[tuple[Pair, str]], owners: Mapping[Pair, str], report: Report) -> None:
@@ -68,18 +48,16 @@ def check_expected_keys(expected: Iterable[tuple[Pair, str]], owners: Mapping[Pa
             report.add(job_id, None, "key-taken", f"the key {pair[1]!r} in {pair[0]} belongs to job {owner}")
 
 
-def check_key_rows(
-    rows: Iterable[KeyRow], tables: Mapping[str, ContractTable], expected_keys: ExpectedKeys, report: Report
-) -> None:
+def check_key_rows(rows: Iterable[KeyRow], tables: Mapping[str, ContractTable], report: Report) -> None:
     """The owner of each key exists and has that key."""
     for space, key, owner, job_id, contract, tenant, job_key, scope, task in rows:
         if job_id is None:
             report.add(owner, None, "key-without-job", f"the key {key!r} in {space} belongs to a job that is gone")
             continue
         table = tables.get(contract)
-        if table is None or (space, key) in expected_keys.pairs(table.contract, job_id, tenant, job_key, scope, task):
+        if table is None or (space, key) in _pairs(table.contract, job_id, tenant, job_key, scope, task):
             continue
-        if (space, key) != (expected_keys.space(contract, "task_id"), task):  # a task_id given as key may equal the id
+        if (space, key) != (key_space(contract, "task_id"), task):  # a task_id given as key may equal the id
             report.add(job_id, None, "key-stray", f"the job owns the key {key!r} in {space}, but does not have it")
 
 

@@ -39,6 +39,8 @@ def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bo
         return False
     if (retry_at is not None) != (row.status in table.timed) or (retry_at is not None and retry_at != row.due_at):
         return False
+    if row.timeout_ms is not None and any(_check_timeout(JobCase(row, log, folded, table))):
+        return False
     if phase == FINAL:
         free = lease is None and not (row.has_worker or row.ready) and row.wait_name is None
         return free and bool(row.has_token) == (row.execution_no > 0)
@@ -67,7 +69,7 @@ def differences(case: JobCase) -> Iterator[Fault]:
     yield from case.folded.faults
     for check in (
         _check_numbers, _check_status, _check_invariants, _check_counters, _check_budget, _check_times, _check_follows,
-        _check_lease, _check_due, _check_event_data,
+        _check_timeout, _check_lease, _check_due, _check_event_data,
     ):  # fmt: skip
         yield from check(case)
 
@@ -146,6 +148,15 @@ def _check_follows(case: JobCase) -> Iterator[Fault]:
         if index and case.log[index].at != case.log[index - 1].at:
             times = f"{iso(case.log[index].at)}, the edge before at {iso(case.log[index - 1].at)}"
             yield Fault(index, "follow-at-once", f"{case.log[index].event} was logged at {times}")
+
+
+def _check_timeout(case: JobCase) -> Iterator[Fault]:
+    """Of a success: the event before it is the claim that began the execution."""
+    if case.row.timeout_ms is not None and case.row.status in case.table.successes and len(case.log) > 1:
+        late = case.log[-1].at - case.log[-2].at - case.row.timeout_ms * 1_000
+        if late > 0:
+            detail = f"succeeded {late} µs after the timeout of {case.row.timeout_ms} ms"
+            yield Fault(len(case.log) - 1, "success-late", detail)
 
 
 def _check_lease(case: JobCase) -> Iterator[Fault]:

@@ -29,6 +29,7 @@ RULES = {
     "updated-differs": "updated_at is the time of the last event.",
     "started-differs": "started_at is the time of the first claim, or empty if the job was never claimed.",
     "finished-differs": "finished_at is the time of the final event, or empty if the job has not finished.",
+    "success-late": "A job with a timeout succeeded no later than that after its last execution began.",
     "lease-missing": "A leased job has a token, a worker and a lease that ends after the job was claimed.",
     "lease-left": "A job that is not leased has no worker and no lease_until.",
     "token-unearned": "A job has a token if and only if it was claimed at least once.",

@@ -43,7 +43,7 @@ from detent.ports.verification import (
 from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
-from .keys import AttemptSequence, ExpectedKeys, Pair, check_expected_keys, check_key_rows
+from .keys import AttemptSequence, Pair, check_expected_keys, check_key_rows, expected_keys
 from .places import check_misplaced, check_stray_places
 from .rows import FINAL, JobCase, Log, agrees, differences, fold_log
 from .rules import Report
@@ -125,7 +125,6 @@ class _Run:
         self.progress = progress
         self.report = Report()
         self.tables: dict[str, ContractTable] = {}
-        self.expected_keys = ExpectedKeys()
         self.pruned = ""
         """The highest id that was pruned: a link to an id up to this one may lead nowhere."""
 
@@ -180,7 +179,7 @@ class _Run:
             chunk.origins = await tx.jobs.lock([row.origin for row in chunk.requeued if row.dlq_id is None])
         chunk.scheduled = scheduled_jobs(cut)
         chunk.fired = await table.rows_of(FiredRow, jobs) if chunk.scheduled else []
-        chunk.expected_keys = self.expected_keys.of_rows(cut, self.tables)
+        chunk.expected_keys = expected_keys(cut, self.tables)
         if chunk.expected_keys:
             chunk.key_owners = await tx.keys.key_owners([pair for pair, _ in chunk.expected_keys])
         if self.scope == EVERYTHING or self.scope.job_id is not None:
@@ -294,7 +293,7 @@ class _Run:
         await self._pages(check_page)
 
     async def keys(self) -> None:
-        await self._table(KeyRow, lambda rows: check_key_rows(rows, self.tables, self.expected_keys, self.report))
+        await self._table(KeyRow, lambda rows: check_key_rows(rows, self.tables, self.report))
 
     async def tasks(self) -> None:
         await self._table(AttemptRow, AttemptSequence(self.report, pruned=bool(self.pruned)).check)

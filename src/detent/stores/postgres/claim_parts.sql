@@ -11,7 +11,8 @@
 -- name: list_lease
 -- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
 version = j.version + 1, execution_no = j.execution_no + 1,
-    worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    worker = :worker::int,
+    lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, {longest_lease}),
     updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
 
@@ -58,17 +59,19 @@ t AS MATERIALIZED (
 )
 
 -- name: part_settle
--- held: the leased rows of the successes whose token matches, in the order of :ids (sorted by the caller, so that two
--- statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
+-- held: the leased rows of the successes whose token matches and whose timeout has not passed, in the order of :ids
+-- (sorted by the caller, so that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them
+-- back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 held AS MATERIALIZED (
   SELECT j.at, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, {times_out_at} AS times_out_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 -- settled: leased -> final.
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result, {end}
@@ -82,11 +85,12 @@ held AS MATERIALIZED (
 held AS MATERIALIZED (
   SELECT j.at, j.version, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, version, state, token, worker, parent_id FROM detent.jobs
-    WHERE id = s.id OFFSET 0) j
+  CROSS JOIN LATERAL (SELECT ctid AS at, version, state, token, worker, parent_id, {times_out_at} AS times_out_at
+    FROM detent.jobs WHERE id = s.id OFFSET 0) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
+    AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result, {end}
   FROM held h WHERE j.ctid = h.at AND j.version = h.version
@@ -363,9 +367,9 @@ found AS MATERIALIZED (
 )
 
 -- name: part_answer
--- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- The head row: lane = the server's time; settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
 -- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
-SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+SELECT NULL AS id, (SELECT now FROM t) AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
   (SELECT count(*)::int FROM settled) AS execution_no, {promoted} AS retries, NULL::int AS version,
   {version} AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
@@ -377,7 +381,7 @@ SELECT id::text, lane, payload, execution_no, retries, version, timeout_ms, trac
 
 -- name: part_answer_claimed
 -- The same for statements that settle nothing.
-SELECT NULL AS id, NULL::bigint AS lane, NULL AS payload, 0 AS execution_no, {promoted} AS retries, NULL::int AS version,
+SELECT NULL AS id, (SELECT now FROM t) AS lane, NULL AS payload, 0 AS execution_no, {promoted} AS retries, NULL::int AS version,
   (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
   (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
   NULL::int AS losses, (SELECT n FROM leased) AS claim

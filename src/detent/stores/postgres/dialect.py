@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from detent.core.job import TIMEOUT_GRACE
 from detent.stores.lanes import CELL_MASK, FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, RANK_SHIFT
 from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import fill_placeholders
@@ -61,12 +62,15 @@ _ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed
 _SUSPECTS = {"{first}": f"{SUSPECT_LANES[0]}::bigint", "{last}": str(SUSPECT_LANES[1]), "{closed}": "", **_PROMOTES}
 _FULL_CELLS = "\n        OR (h.lane & {cell_mask}) = ANY (CAST(:closed::text[] AS bigint[]))"
 """Skips the cells in which a limit was reached a moment ago."""
-_MASKS = {
+_CONSTANTS = {
     "{rank_shift}": str(RANK_SHIFT),
     "{party_bits}": str(PARTY_BITS),
     "{group_mask}": str(GROUP_MASK),
     "{party_mask}": str(PARTY_MASK),
     "{cell_mask}": str(CELL_MASK),
+    "{extended_lease}": "greatest(j.lease_until, least({clock} + :lease, j.updated_at + {longest_lease}))",
+    "{times_out_at}": "updated_at + timeout_ms * 1000",
+    "{longest_lease}": f"timeout_ms * 1000 + {TIMEOUT_GRACE}",
 }
 _WALK = ("part_promote", "part_walk")
 _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
@@ -140,7 +144,7 @@ def claim_statements(parts: Mapping[str, str]) -> dict[str, str]:
     lists = {f"{{{name.removeprefix('list_')}}}": text for name, text in parts.items() if name.startswith("list_")}
     for name, (ctes, answer, placeholders) in _CLAIM_STATEMENTS.items():
         text = "WITH RECURSIVE " + ", ".join(parts[part] for part in ctes) + "\n" + parts[answer]
-        for placeholder, value in {**lists, **placeholders, **_MASKS}.items():
+        for placeholder, value in {**lists, **placeholders, **_CONSTANTS}.items():
             text = text.replace(placeholder, value)
         statements[name] = text
     return statements
@@ -153,11 +157,11 @@ def queries(own_clock: bool, schema: str = DEFAULT_SCHEMA) -> dict[str, str]:
     texts = {**load_queries(), **postgres, **claim_statements(postgres)}
     clock, began = (PARAMETER_CLOCK, PARAMETER_CLOCK) if own_clock else (DATABASE_CLOCK, TRANSACTION_CLOCK)
     placeholders = {
+        **_CONSTANTS,
         "{clock}": clock,
         "{began}": began,
         "{raw_columns}": RAW_COLUMNS,
         "{raw_assignments}": RAW_ASSIGNMENTS,
-        **_MASKS,
     }
     return {name: _filled(text, placeholders, schema) for name, text in texts.items()}
 

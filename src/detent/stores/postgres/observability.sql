@@ -31,7 +31,10 @@ SELECT count(*), min(at) / :slot, max(at) / :slot,
 FROM detent.events WHERE xid >= :position AND xid < :until;
 
 -- name: count_notes
-SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM detent.notes WHERE xid >= :position AND xid < :until GROUP BY name, at / :slot;
+-- Refused moves are counted by contract, queue and job type.
+SELECT NULL, CASE name WHEN 'move.refused' THEN coalesce((SELECT (lane >> {party_bits}) & {group_mask} FROM detent.jobs
+  WHERE id = job_id), 0) ELSE 0 END, 0, '', name, '', at / :slot, count(*)
+FROM detent.notes WHERE xid >= :position AND xid < :until GROUP BY 2, name, at / :slot;
 
 -- name: count_going_events
 -- Events of these jobs that are not counted yet; they are about to be pruned.
@@ -41,10 +44,11 @@ FROM detent.event_list WHERE job_id IN (SELECT value::uuid FROM json_array_eleme
 GROUP BY lane, source, event, target, at / :slot;
 
 -- name: count_going_notes
-SELECT NULL, 0, 0, '', name, '', at / :slot, count(*)
+SELECT NULL, CASE name WHEN 'move.refused' THEN coalesce((SELECT (lane >> {party_bits}) & {group_mask} FROM detent.jobs
+  WHERE id = job_id), 0) ELSE 0 END, 0, '', name, '', at / :slot, count(*)
 FROM detent.notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
   AND xid >= coalesce((SELECT position FROM detent.tails WHERE log = 'notes'), 0)
-GROUP BY name, at / :slot;
+GROUP BY 2, name, at / :slot;
 
 -- name: lock_tails
 -- Locks the positions, so that none moves until the commit.

@@ -21,15 +21,17 @@ WITH held AS MATERIALIZED (
     SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
   WHERE j.token = h.value AND j.state & 3 = 1
 )
-UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at;
+UPDATE detent.jobs j SET lease_until = {extended_lease} FROM held h WHERE j.ctid = h.at;
 
 -- name: check_leases
--- Hot path. Of {id: token}: the ids whose token holds no leased row, and the cancel requests of the others.
+-- Hot path. Of {id: token}: the ids whose token holds no leased row or whose timeout has passed, and the cancel requests
+-- of the others.
 SELECT h.key, j.lost, j.cancel_requested FROM json_each_text(:held::json) h
 CROSS JOIN LATERAL (
   SELECT count(*) = 0 AS lost, max(cancel_requested) AS cancel_requested FROM (
-    SELECT token, state, cancel_requested::text AS cancel_requested FROM detent.jobs WHERE id = h.key::uuid OFFSET 0) k
-  WHERE k.token = h.value AND k.state & 3 = 1) j
+    SELECT token, state, cancel_requested::text AS cancel_requested, updated_at + {longest_lease} AS longest_until
+    FROM detent.jobs WHERE id = h.key::uuid OFFSET 0) k
+  WHERE k.token = h.value AND k.state & 3 = 1 AND (k.longest_until <= {clock}) IS NOT TRUE) j
 WHERE j.lost OR j.cancel_requested IS NOT NULL;
 
 -- name: promote
@@ -50,8 +52,11 @@ INSERT INTO detent.queue (lane, due_at, id) SELECT lane, due_at, id FROM due ON 
 WITH over AS MATERIALIZED (
   SELECT j.id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)
     WHERE c.check_at <= (SELECT {began})) u
-  CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
-  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) AND j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))))
+  CROSS JOIN LATERAL (SELECT id, state, lease_until, {times_out_at} AS times_out_at FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began})
+    AND (j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))))
+      OR j.lease_until >= j.times_out_at AND j.state IN (
+        SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:timed_out::json)))))
   ORDER BY j.lease_until LIMIT :limit
 )
 SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
@@ -108,7 +113,7 @@ WITH held AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT ctid AS at, token, state FROM detent.jobs WHERE id = u.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   WHERE j.state & 3 = 1 AND j.token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json)))
 ), kept AS (
-  UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
+  UPDATE detent.jobs j SET lease_until = {extended_lease} FROM held h WHERE j.ctid = h.at RETURNING j.*
 )
 SELECT id::text, lane, payload::text, execution_no, coalesce(retries, 0), version, timeout_ms, trace_id, effect_root, idempotency_key,
   cancel_requested::text, due_at, 0, traceparent, parent_id, token, coalesce(losses, 0), NULL
@@ -350,6 +355,14 @@ JOIN json_each_text(:names::json) n ON n.key = s.contract
 LEFT JOIN detent.actors a ON a.id = j.worker
 WHERE j.token = h.value AND j.updated_at <= {clock} - :older_than::bigint;
 
+-- name: last_jobs_of_task
+-- Indexes: primary key of keys, jobs_task.
+SELECT k.job_id::text FROM json_array_elements_text(:spaces::json) s
+CROSS JOIN LATERAL (SELECT job_id FROM detent.keys WHERE space = s.value AND key = :task_id::text OFFSET 0) k
+UNION ALL
+SELECT id FROM (SELECT id::text FROM detent.jobs WHERE task_id = :task_id::text AND task_attempt IS NOT NULL
+  ORDER BY task_attempt DESC LIMIT 1) r;
+
 -- name: take_all_keys
 -- [space, key, job_id] each.
 INSERT INTO detent.keys (space, key, job_id, created_at)
@@ -478,7 +491,7 @@ WHERE j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) 
 SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
   created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
   due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
-  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
+  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt, timeout_ms
 FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: put_claim

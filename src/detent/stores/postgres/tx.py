@@ -178,10 +178,10 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         rows = await self.query(name, where, **values)
         return await self._jobs(rows) if name in _RAW_QUERIES else [job_from(row) for row in rows]
 
-    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
         if self._writes:  # a reader only looks at them
             await self.change("sweep_claims")
-        return await super().expired(limit, contracts)
+        return await super().expired(limit, contracts, timed_out)
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         """Rows are locked in the order of their ids. An id that is not a UUID is reported as lost."""

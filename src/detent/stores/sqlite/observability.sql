@@ -30,7 +30,9 @@ SELECT count(*), min(at) / :slot, max(at) / :slot,
 FROM detent.events WHERE n > :position AND n <= :until;
 
 -- name: count_notes
-SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM detent.notes WHERE n > :position AND n <= :until GROUP BY name, at / :slot;
+-- Refused moves are counted by contract, queue and job type.
+SELECT NULL, iif(name = 'move.refused', coalesce((SELECT lane >> 31 & 16777215 FROM detent.jobs WHERE id = job_id), 0), 0), 0, '', name, '', at / :slot, count(*)
+FROM detent.notes WHERE n > :position AND n <= :until GROUP BY 2, name, at / :slot;
 
 -- name: count_going_events
 -- Events of these jobs that are not counted yet; they are about to be pruned.
@@ -39,9 +41,9 @@ FROM detent.event_list WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n
 GROUP BY lane, source, event, target, at / :slot;
 
 -- name: count_going_notes
-SELECT NULL, 0, 0, '', name, '', at / :slot, count(*)
+SELECT NULL, iif(name = 'move.refused', coalesce((SELECT lane >> 31 & 16777215 FROM detent.jobs WHERE id = job_id), 0), 0), 0, '', name, '', at / :slot, count(*)
 FROM detent.notes WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM detent.tails WHERE log = 'notes'), 0)
-GROUP BY name, at / :slot;
+GROUP BY 2, name, at / :slot;
 
 -- name: lock_tails
 SELECT log FROM detent.tails;

@@ -35,7 +35,8 @@ SELECT DISTINCT job_id FROM detent.events WHERE job_id IN (SELECT value FROM jso
 INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane)
 SELECT j.id, j.version + 1, :edge, max(:now, j.updated_at), j.worker, j.execution_no, j.retries, j.lane
 FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family)
+  AND (j.timeout_ms IS NULL OR j.updated_at + j.timeout_ms * 1000 >= :now);
 
 -- name: succeed_jobs
 -- Hot path. leased -> final.
@@ -43,16 +44,18 @@ UPDATE detent.jobs AS jobs SET state = :target, version = version + 1, updated_a
   finished_at = max(:now, updated_at), worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL,
   error_message = NULL, cancel_requested = NULL
 FROM json_each(:held) h
-WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.state IN ({source_states}) AND (jobs.parent_id IS NULL OR :family);
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.state IN ({source_states}) AND (jobs.parent_id IS NULL OR :family)
+  AND (jobs.timeout_ms IS NULL OR jobs.updated_at + jobs.timeout_ms * 1000 >= :now);
 
 -- name: succeed_results
 -- Results {id: result} of the jobs that returned one, right after succeed_jobs in the same transaction.
 UPDATE detent.jobs AS jobs SET result = r.value FROM json_each(:results) r WHERE jobs.id = r.key;
 
 -- name: leased_with_token
--- The ids of {id: token} whose token holds a leased row of this contract and status.
+-- The ids of {id: token} whose token holds a leased row of this contract and status, and whose timeout has not passed.
 SELECT h.key FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family)
+  AND (j.timeout_ms IS NULL OR j.updated_at + j.timeout_ms * 1000 >= :now);
 
 -- name: walk_lanes
 -- Hot path. The next lanes with claimable jobs. Walks jobs_ready with one probe per lane.
@@ -82,18 +85,21 @@ FROM json_each(:numbers) p CROSS JOIN detent.jobs j ON j.n = p.value;
 -- name: claim_jobs
 -- Hot path. claimable -> leased.
 UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = :token,
-  worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
+  worker = :worker, lease_until = max(:now, updated_at) + min(:lease, coalesce({longest_lease}, :lease)), execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
 FROM json_each(:numbers) p WHERE jobs.n = p.value;
 
 -- name: extend
-UPDATE detent.jobs AS jobs SET lease_until = max(lease_until, :now + :lease)
+UPDATE detent.jobs AS jobs
+SET lease_until = max(lease_until, min(:now + :lease, coalesce(updated_at + {longest_lease}, :now + :lease)))
 FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: not_held
+-- The ids of {id: token} whose token holds no leased row or whose timeout has passed.
 SELECT h.key FROM json_each(:held) h LEFT JOIN detent.jobs j ON j.id = h.key
-WHERE j.id IS NULL OR NOT (j.token = h.value AND j.lease_until IS NOT NULL);
+WHERE j.id IS NULL OR NOT (j.token = h.value AND j.lease_until IS NOT NULL)
+  OR coalesce(updated_at + {longest_lease} <= :now, 0);
 
 -- name: promote
 -- Future jobs that have become due. Index: jobs_later.
@@ -120,7 +126,9 @@ ORDER BY due_at LIMIT :limit;
 -- name: expired
 -- Index: jobs_leased.
 SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
-  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY lease_until LIMIT :limit;
+  AND (contract IN (SELECT value FROM json_each(:contracts))
+    OR lease_until >= updated_at + timeout_ms * 1000 AND contract IN (SELECT value FROM json_each(:timed_out)))
+ORDER BY lease_until LIMIT :limit;
 
 -- name: backlog
 -- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
@@ -197,6 +205,13 @@ SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN detent.fires f ON f.sched
   AND f.fire_at >= coalesce((SELECT fire_at FROM detent.fires WHERE schedule_id = s.value
     ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
 CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.state & 3 <> 3 ORDER BY j.id;
+
+-- name: last_jobs_of_task
+-- Indexes: primary key of keys, jobs_task.
+SELECT k.job_id FROM json_each(:spaces) s CROSS JOIN detent.keys k ON k.space = s.value AND k.key = :task_id
+UNION ALL
+SELECT id FROM (SELECT id FROM detent.jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL
+  ORDER BY task_attempt DESC LIMIT 1);
 
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
@@ -304,7 +319,7 @@ WHERE j.state & 3 = 0 AND j.failures = c.value ->> 2 AND j.due_at <= :now
 -- name: claim_named_jobs
 -- Hot path. claimable -> leased, {row number: token}.
 UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = t.value,
-  worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
+  worker = :worker, lease_until = max(:now, updated_at) + min(:lease, coalesce({longest_lease}, :lease)), execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
 FROM json_each(:tokens) t WHERE jobs.n = CAST(t.key AS integer);

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from detent.core.contract.model import Contract
-from detent.core.job import Change, Event, Micros
+from detent.core.job import TIMEOUT_GRACE, Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
 from detent.stores.named_queries import Row
@@ -39,6 +39,7 @@ _PLACEHOLDERS = {
     "{created_places}": ", ".join(_PLACES),
     "{plain_assignments}": ", ".join(f"{name} = :{name}" for name in _PLAIN_MUTABLE),
     "{source_states}": "SELECT id FROM detent.states WHERE contract = :contract AND status = :source",
+    "{longest_lease}": f"timeout_ms * 1000 + {TIMEOUT_GRACE}",
     "{picked}": ", ".join(_PICKED),
     "{picked_of_r}": ", ".join(f"r.{name}" for name in _PICKED),
 }

@@ -113,9 +113,10 @@ def settle_and_claim_values(
 class ClaimResult:
     """The rows of a claim statement: a head row (settled ids, counts, lane version), then one row per claimed job."""
 
-    __slots__ = ("_settled", "claim", "claimed", "last", "partial", "promoted", "version", "wrote")
+    __slots__ = ("_settled", "claim", "claimed", "last", "now", "partial", "promoted", "version", "wrote")
 
     def __init__(self, head: Any, jobs: Sequence[Any], names: Names) -> None:
+        self.now: int = head[1]
         self._settled: str | None = head[2]
         self.promoted: int = head[4]
         self.version: int = head[6]

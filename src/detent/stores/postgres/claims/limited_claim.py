@@ -293,7 +293,7 @@ async def _claim_from_lane(
     result.save_positions(lane_cache, with_floors=False)
     now_known = lane_cache.limited_lane
     if now_known is not None:
-        meters = _with_starts(now_known.meters, result, request)
+        meters = _with_starts(now_known.meters, result)
         filled = len(result.claimed) == request.limit and result.version == lane_cache.version
         lane_cache.limited_lane = now_known._replace(meters=meters) if filled else None
     return result
@@ -309,23 +309,19 @@ def _save_limited_lane(
 ) -> None:
     """Note the lane that filled the whole claim, if it is the only one with jobs."""
     if len(snapshot.lanes) == 1 and request.limit > 1:
-        meters = _with_starts(snapshot.meters, claims, request)
+        meters = _with_starts(snapshot.meters, claims)
         lane = snapshot.lanes[0].lane
         lane_cache.limited_lane = LimitedLane(lane, lane_cache.version, groups, now + LIMITED_LANE_MICROS, meters)
 
 
-def _with_starts(
-    meters: Mapping[MeterKey, Meter], claims: ClaimResult, request: ClaimRequest
-) -> Mapping[MeterKey, Meter]:
-    """The meters after these claims; the server's time of a claim is the end of its leases minus their length."""
-    if claims.claim is None:
-        return meters
-    number, at = len(claims.claimed), claims.claim[0] - request.lease
+def _with_starts(meters: Mapping[MeterKey, Meter], claims: ClaimResult) -> Mapping[MeterKey, Meter]:
+    """The meters after these claims."""
+    number = len(claims.claimed)
     return {
         key: replace(
             meter,
             taken=meter.taken + number,
-            spent=meter.spent if meter.limit.rate is None else (*meter.spent, (at, number)),
+            spent=meter.spent if meter.limit.rate is None else (*meter.spent, (claims.now, number)),
         )
         for key, meter in meters.items()
     }

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import Response
 
+from detent.core.options.option import PRINTABLE
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
@@ -21,7 +22,7 @@ HIDDEN_FIELDS = {"about": None, "summary": None}
 """Of an approval; replaced if the token may not see payloads: these texts come from the handler."""
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
-JobId = Annotated[str, in_path("The job's id.")]
+JobId = Annotated[str, in_path("The job's id, or the task_id of its task.", PRINTABLE)]
 Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 
@@ -58,7 +59,7 @@ class Selection(BaseModel):
         return Filter(**values, before=getattr(self, "cursor", None), **more)
 
 
-_FILTERS = {"queue", "contract", "job_type", "status", "phase", "error_code", "limit"}
+_FILTERS = {"queue", "contract", "job_type", "status", "phase", "error_code", "task_id", "limit"}
 
 
 class JobSelection(Selection):
@@ -68,6 +69,8 @@ class JobSelection(Selection):
 
 class JobFilter(Page, JobSelection):
     """Query parameters of the list of jobs."""
+
+    task_id: Name | None = Field(None, description="Only jobs of this task, under any contract.")
 
 
 def etag_response(request: ApiRequest, value: Any) -> Response:

@@ -37,6 +37,14 @@ async def run_execution(
 
 
 @router.route_for("POST", "/internal/jobs/{job_id}/transition", Power.OPERATE)
-async def transition_job(request: ApiRequest, job_id: JobId, body: schemas.TransitionRequest) -> responses.Job:
-    """Move a job to another status. 409 if the contract has no transition to it from the job's status."""
-    return request.job_view(await request.engine.jobs.transition(job_id, body.new_status, request.acting()))
+async def transition_job(
+    request: ApiRequest, job_id: JobId, body: schemas.TransitionRequest
+) -> responses.TransitionResponse:
+    """Move a job to another status. 409 if the contract has no transition to it from the job's status.
+
+    A worker that holds the job loses it; taken_from names it, here and in the job's log.
+    """
+    job = await request.engine.jobs.transition(job_id, body.new_status, request.acting())
+    events = (await request.engine.jobs.history(job.id)).events
+    data = [event.data or {} for event in events if event.at == job.updated_at and event.seq <= job.version]
+    return {**request.job_view(job), "taken_from": next((d["taken_from"] for d in data if "taken_from" in d), None)}

@@ -1,7 +1,7 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from pydantic import Field
@@ -13,6 +13,7 @@ from detent.engine import Engine, Submission
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.why import Why
+from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -20,6 +21,7 @@ from detent.web.openapi.document import SUBMISSION_OPTIONS
 
 from .filters import JobFilter, JobId, Page, Paged, etag_response
 
+T = TypeVar("T")
 router = Router(tags=["jobs"])
 SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
 DEFAULT_TASK_TYPE = "task"
@@ -37,12 +39,16 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+SUBMISSION = _body(_SUBMISSION)
+"""The request body of a route that submits one job, for the OpenAPI document."""
+
+
 @router.route_for(
     "POST",
     "/jobs",
     Power.OPERATE,
     responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
-    extra=_body(_SUBMISSION),
+    extra=SUBMISSION,
 )
 async def submit_job(request: ApiRequest) -> Response:
     """Submit a job: 201 if it is new, 200 if a job with this idempotency_key or task_id exists.
@@ -50,13 +56,21 @@ async def submit_job(request: ApiRequest) -> Response:
     409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
     429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
     """
-    submission = submission_of(request.engine, request.caller, await request.json(), request.fresh_id)
-    try:
-        submitted = await request.engine.jobs.submit(submission)
-    except IdempotencyConflict as conflict:
-        raise _hide_task(conflict, request.caller) from None
+    (submitted,) = await submit_all(request, [await request.json()], fresh_id=request.fresh_id)
     location = f"{request.scope['path']}/{submitted.job.id}"
     return json_response(request.submitted_view(submitted), 200 if submitted.hit else 201, {"Location": location})
+
+
+async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | None = None) -> list[Submitted]:
+    """Submit the jobs of these bodies, all or none. fresh_id: of the only one."""
+    try:
+        return await request.engine.jobs.submit_many(
+            [submission_of(request.engine, request.caller, body, fresh_id) for body in bodies]
+        )
+    except IdempotencyConflict as conflict:
+        if not request.caller.payloads:  # the task contains error messages
+            conflict.extra.pop("task", None)
+        raise
 
 
 @router.route_for("POST", "/jobs/bulk", Power.OPERATE, status=201, extra=_body(_BULK))
@@ -66,12 +80,7 @@ async def submit_jobs(request: ApiRequest) -> responses.BulkSubmitResponse:
     jobs = body.get("jobs") if isinstance(body, dict) and body.keys() == {"jobs"} else None
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= max_jobs:
         raise InvalidInput(f'send {{"jobs": [...]}} with 1 to {max_jobs} jobs', code="INPUT_INVALID", field="jobs")
-    submissions = [submission_of(request.engine, request.caller, job, None) for job in jobs]
-    try:
-        results = await request.engine.jobs.submit_many(submissions)
-    except IdempotencyConflict as conflict:
-        raise _hide_task(conflict, request.caller) from None
-    return {"items": [request.submitted_view(submitted) for submitted in results]}
+    return {"items": [request.submitted_view(submitted) for submitted in await submit_all(request, jobs)]}
 
 
 def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) -> Submission:
@@ -97,13 +106,6 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
 def _whole_number(value: Any) -> Any:
     """JSON has one type of number, so 3.0 is accepted where an integer is needed."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:
-    """Remove the existing task from the error, because it contains error messages, if the token may not see them."""
-    if not caller.payloads:
-        conflict.extra.pop("task", None)
-    return conflict
 
 
 @router.route_for("GET", "/jobs", Power.READ, key="jobs")
@@ -134,6 +136,10 @@ class EventPageQuery(Page):
     cursor: str | None = Field(None, pattern="^[0-9]{1,9}$", description="next_cursor of the previous page")
     limit: int = Field(500, ge=1, le=5_000)
 
+    def cut_log(self, entries: list[T]) -> Paged[T]:
+        end = int(self.cursor or 0) + self.limit
+        return entries[end - self.limit : end], str(end) if end < len(entries) else None
+
 
 @router.route_for("GET", "/jobs/{job_id}/events", Power.READ, key="events")
 async def list_job_events(
@@ -141,10 +147,7 @@ async def list_job_events(
 ) -> Paged[responses.Event]:
     """The log of a job: status changes and notes, oldest first."""
     history = await request.engine.jobs.history(job_id)
-    rows = history.entries(payloads=request.caller.payloads)
-    start = int(query.cursor or 0)
-    end = start + query.limit
-    return rows[start:end], str(end) if end < len(rows) else None
+    return query.cut_log(history.entries(payloads=request.caller.payloads))
 
 
 @router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})

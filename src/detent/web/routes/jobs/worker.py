@@ -10,6 +10,7 @@ from detent.core.access import Power
 from detent.core.contract.model import Phase
 from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded
+from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses
@@ -66,9 +67,9 @@ class SettleRequest(schemas.RequestBody):
     token: Key = Field(description="Token of the lease, from claim.")
     outcome: Literal["succeed", "fail", "snooze", "cancel", "stop"]
     result: Any = None
-    code: schemas.Name | None = Field(None, description="Error code; default EXECUTION_FAILED.")
+    code: schemas.Name | None = Field(None, description="Error code; default: the contract's own code.")
     message: schemas.Prose | None = None
-    retryable: bool | None = Field(None, description="Null: the contract decides.")
+    retryable: bool | None = Field(None, description="Null: the contract decides; gate-b2 retries only if true.")
     after_seconds: Seconds | None = None
     reason: schemas.Prose | None = None
 
@@ -134,8 +135,8 @@ def outcome_of(body: SettleRequest) -> Outcome:
         result = None if body.result is None else json_text(body.result, "RESULT_INVALID", "the result")
         return Succeeded(result)
     if body.outcome == "fail":
-        failure = Failure(body.code or "EXECUTION_FAILED", body.message or "", None, body.retryable, after=after)
-        return Failed(failure)
+        code, message = body.code or "", body.message or ""
+        return Failed(Failure(code, message, None, body.retryable, after=after, origin=Origin.REPORT))
     if body.outcome == "snooze":
         return Snoozed(after or 0)
     return Cancelled(body.reason) if body.outcome == "cancel" else Stopped()
