@@ -145,52 +145,6 @@ async def test_an_invalid_message_of_a_lost_worker_is_dead_lettered_by_the_orche
     assert dead_letter.error_code == "SCHEMA_INVALID" and not harness.pending()
 
 
-@pytest.mark.parametrize("autoclaim", [True, False], ids=["XAUTOCLAIM", "XPENDING + XCLAIM"])
-async def test_messages_of_lost_workers_are_reclaimed(harness: StreamHarness, autoclaim: bool) -> None:
-    """On old servers too: read page by page, claimed by id."""
-    jobs = [await harness.submit() for _ in range(7)]
-    await harness.publish()
-    harness.orchestrator = harness.new_orchestrator(autoclaim=autoclaim)
-    messages = [harness.read("lost")[0] for _ in jobs]
-    for message in messages[::2]:
-        harness.set_idle(message, "lost")
-    taken = 0
-    for _ in range(4):
-        taken += await harness.orchestrator.reclaim()
-    assert taken == 4
-    alive = {row["message_id"] for row in harness.redis.xpending_range(TASKS, "cg:workers", "-", "+", 99, "lost")}
-    assert alive == set(messages[1::2])
-    await harness.orchestrator.transport.trim()
-    for job, message in zip(jobs[1::2], messages[1::2], strict=True):
-        harness.report("succeeded", message, job.id, "still alive")
-    await harness.apply_results()
-    await harness.work()
-    histories = [await harness.history(job.id) for job in jobs]
-    assert histories[::2] == [["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]] * 4
-    assert histories[1::2] == [["task.created", "task.claimed", "task.succeeded"]] * 3
-
-
-async def test_a_message_deleted_while_pending_is_acknowledged(
-    harness: StreamHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server before 7.0 returns an empty entry for such a message; the reply is faked here."""
-    for _ in range(2):
-        await harness.submit()
-    await harness.publish()
-    (gone, _), (second_id, fields) = harness.read(), harness.read()
-    harness.redis.xdel(TASKS, gone)
-    transport = harness.orchestrator.transport
-    rows = [(message_id.encode(), b"foreign", 300_000, 1) for message_id in (gone, second_id)]
-    entry = (second_id.encode(), [text.encode() for pair in fields.items() for text in pair])
-
-    async def transaction(commands: object) -> list[object]:
-        return [rows, [b"0-0", [None, entry]]]
-
-    monkeypatch.setattr(transport.connection, "transaction", transaction)
-    assert [message.delivery.message_id for message in await transport.claim_idle_messages("us", 10)] == [second_id]
-    assert harness.pending() == [second_id]
-
-
 async def test_a_long_task_sends_heartbeats(harness: StreamHarness) -> None:
     """Each heartbeat resets the idle time of the message; a note is written at most every 30 s for long tasks."""
     job = await harness.submit()

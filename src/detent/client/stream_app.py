@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("detent.streams.relay")
 _ALSO_WITHOUT_PREFIX = {"visibility_timeout_s", "heartbeat_interval_s"}
 """Settings that the protocol's document names without the prefix DETENT_."""
-_NOT_IN_ENVIRONMENT = {"url", "autoclaim"}
 _POSITIVE = ("visibility_timeout_s", "heartbeat_interval_s", "max_message_bytes", "max_length", "dlq_length")
 
 
@@ -37,7 +36,7 @@ def stream_settings(url: str | None = None, **options: Any) -> StreamSettings:
     server_url = url or redis_url()
     if not server_url:
         raise InvalidInput("no Redis server is set; set DETENT_REDIS_URL or --redis-url", code="REDIS_URL_MISSING")
-    names = [field.name for field in fields(StreamSettings) if field.name not in _NOT_IN_ENVIRONMENT]
+    names = [field.name for field in fields(StreamSettings) if field.name != "url"]
     from_environment = {name: text for name in names if (text := _from_environment(name))}
     chosen = {name: value for name, value in options.items() if value is not None}
     try:

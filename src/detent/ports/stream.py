@@ -37,8 +37,6 @@ class StreamSettings:
     """While the task stream is this long, nothing is published; the tasks stay in the outbox."""
     dlq_length: int = 10_000
     """The dead letter stream is trimmed to about this length; the database keeps all dead letters."""
-    autoclaim: bool | None = None
-    """True: XAUTOCLAIM. False: XPENDING and XCLAIM, for servers before Redis 6.2. None: by the server's version."""
 
     @property
     def beat_seconds(self) -> float:

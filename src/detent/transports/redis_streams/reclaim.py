@@ -24,7 +24,7 @@ class Reclaim(StreamGroups):
     async def _claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         """Claim messages that are idle for the visibility timeout, from the cursor on; moves the cursor."""
         idle, group, cursor = int(self.settings.visibility_timeout_s * 1_000), self.task_group, self._cursor
-        if await self._can_autoclaim():
+        if await self.connection.has_commands_of_6_2():
             owners, claimed = await self.connection.transaction(
                 [  # XAUTOCLAIM does not return the previous owners, so they are read atomically with it
                     ("XPENDING", *group, "IDLE", idle, cursor, "+", limit),
@@ -63,7 +63,7 @@ class Reclaim(StreamGroups):
 
     async def _claim_idle_results(self, consumer: str, count: int) -> list[Any]:
         idle = int(min(_RESULT_IDLE_SECONDS, self.settings.visibility_timeout_s) * 1_000)
-        if await self._can_autoclaim():
+        if await self.connection.has_commands_of_6_2():
             claim = ("XAUTOCLAIM", *self.result_group, consumer, idle, _START, "COUNT", count)
             entries = (await self.connection.execute(*claim))[1]
         else:

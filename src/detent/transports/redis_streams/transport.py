@@ -9,6 +9,7 @@ from detent.ports.stream import Delivery, Result, StreamSettings, TaskMessage
 
 from .address import close_pool
 from .connection import REPLY_TIMEOUT, RedisConnection
+from .groups import next_id
 from .maintenance import Maintenance
 from .messages import dead_letter_fields, delivery_of, fields_of, payload_problem, result_of
 from .reclaim import Reclaim
@@ -103,7 +104,7 @@ class RedisStreamTransport(Reclaim, Maintenance):
             tasks |= {(delivery.task_id, delivery.retry_count) for delivery in deliveries if delivery.problem is None}
             if len(entries) < _SCAN:
                 return tasks
-            start = "(" + deliveries[-1].message_id
+            start = next_id(deliveries[-1].message_id)  # not "(id": Redis before 6.2 has no exclusive ranges
 
     async def length(self) -> int:
         return int(await self.connection.execute("XLEN", self.settings.task_stream))
