@@ -169,6 +169,7 @@ def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     requeued = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
     assert requeued["job"]["requeued_from"] == item["dlq_id"] and requeued["job"]["payload"] == {"order_id": 2}
     assert cli("dlq", "requeue", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
+    assert cli("dlq", "replay", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
     assert cli("jobs", "requeue", requeued["job"]["id"], code=1).err.startswith("JOB_TRANSITION_INVALID")
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 

@@ -1,7 +1,8 @@
-"""The Detent worker on the stream: batches, duplicates, invalid messages, unknown tools, servers without XAUTOCLAIM."""
+"""The Detent worker on the stream: batches, duplicates, invalid messages, unknown tools, results for readers."""
 
 import asyncio
 import json
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,7 +11,8 @@ from detent.engine import Submission
 from detent.engine.streams.deliveries import receive_deliveries
 from detent.ports.listing import Filter
 from detent.streams.stream_worker import StreamLeaseListener, StreamWorker
-from support.streams.harness import TASKS, StreamHarness, handlers
+from support.servers.proxy import Proxy
+from support.streams.harness import RESULTS, TASKS, StreamHarness, handlers
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -239,3 +241,45 @@ async def test_a_task_that_waits_for_approval_is_not_on_the_stream(harness: Stre
         "task.created", "approval.requested", "approval.rejected", "task.failed",
     ]  # fmt: skip
     await harness.check_integrity()
+
+
+async def test_a_worker_writes_its_results_for_readers_outside(harness: StreamHarness) -> None:
+    """The orchestrator acknowledges them only: the database has them, and another group has not read them yet."""
+    harness.redis.xgroup_create(RESULTS, "watcher", "0", True)
+    good, bad = await harness.submit(), await harness.submit("fail", max_retries=1)
+    worker = await harness.work(write_results=True)
+    await harness.apply_results()
+    ((_, entries),) = harness.redis.xreadgroup("watcher", "me", {RESULTS: ">"})
+    results = sorted((fields for _, fields in entries), key=lambda fields: fields["status"])
+    assert [fields["status"] for fields in results] == ["failed", "failed", "succeeded"]
+    assert {fields["worker"] for fields in results} == {worker.id}
+    assert (results[2]["task_id"], results[2]["output"]) == (good.id, "2")
+    for failed in results[:2]:
+        assert (failed["task_id"], failed["error_code"]) == (bad.id, "JOB_EXECUTION_FAILED")
+        assert failed["retryable"] == "true"
+        assert "it does not work" in failed["error"]
+    assert "settle.refused" not in [*await harness.history(good.id), *await harness.history(bad.id)]
+    assert harness.redis.xlen(RESULTS) == 3 and harness.redis.xpending(RESULTS, "cg:orchestrator")["pending"] == 0
+    harness.redis.xack(RESULTS, "watcher", *[message for message, _ in entries])
+    await harness.orchestrator.transport.trim()
+    assert harness.redis.xlen(RESULTS) == 0
+    await harness.check_integrity()
+
+
+async def test_without_the_option_a_worker_writes_no_results(harness: StreamHarness) -> None:
+    await harness.submit()
+    await harness.work()
+    assert harness.redis.xlen(RESULTS) == 0
+
+
+async def test_results_wait_for_a_server_that_is_away(harness: StreamHarness) -> None:
+    """A result is written before its task is acknowledged, and neither is given up."""
+    job = await harness.submit()
+    await harness.publish()
+    with Proxy(urlsplit(harness.settings.url).port or 0) as proxy:
+        url = urlsplit(harness.settings.url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+        proxy.cut_at = b"settled"
+        await harness.work(write_results=True, url=url)
+        assert proxy.cut_at is None
+    assert [fields["task_id"] for _, fields in harness.redis.xrange(RESULTS)] == [job.id]
+    assert not harness.pending()

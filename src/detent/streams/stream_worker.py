@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from detent.core.contract.builtin import stream_contract_names
+from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
-from detent.core.outcome import Failed, Stopped
+from detent.core.outcome import Failed, Stopped, Succeeded
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
 from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
@@ -29,7 +30,7 @@ from detent.worker.worker import Worker
 log = logging.getLogger("detent.streams.stream_worker")
 _BLOCK_SECONDS = 1.0
 _MAX_PENDING_ACKS = 100_000
-"""Acknowledgements kept while the server is unreachable; an orchestrator acknowledges what exceeds this."""
+"""Acknowledgements and results kept while the server is unreachable; an orchestrator acknowledges what exceeds this."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
@@ -54,6 +55,8 @@ class StreamWorker(Worker):
         self._being_claimed: set[str] = set()
         """Ids of unclaimed messages that a batch in flight is claiming."""
         self._acks: list[str] = []
+        self._results: list[dict[str, str]] = []
+        """Messages for the result stream that are not written yet; always empty without `write_results`."""
         self._ack_task: asyncio.Task[None] | None = None
 
     async def run(self, *, handle_signals: bool = True) -> int:
@@ -89,6 +92,9 @@ class StreamWorker(Worker):
         named = {d.task_id: NamedClaim(d.task_id, d.message_id, d.retry_count) for d in reversed(deliveries)}
         request = self.engine.claim_request(self.id, batch.claim_limit, self.lease_seconds, named=list(named.values()))
         result = await self.engine.settle_and_claim(batch.settled, request if named else None)
+        if self.transport.settings.write_results:
+            done = [s for s in batch.settled if s.id not in result.refused and s not in result.later]
+            self._results += [message for s in done if (message := _result_message(self.id, s))]
         self._acknowledge(_settled_messages(batch.settled, result))
         if deliveries:
             result.claimed += await self._receive_unclaimed(deliveries, {claimed.token for claimed in result.claimed})
@@ -161,13 +167,17 @@ class StreamWorker(Worker):
             self._ack_task = asyncio.create_task(self._send_acks())
 
     async def _send_acks(self) -> None:
+        """Write results and acknowledge messages, until all of them are sent."""
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while self._acks:
             ids, self._acks = self._acks[-_MAX_PENDING_ACKS:], []
+            results, self._results = self._results[-_MAX_PENDING_ACKS:], []
             try:
+                await self.transport.results.publish_results(results)
+                results = []
                 await self.transport.tasks.acknowledge(ids)
             except StreamUnavailable:
-                self._acks = ids + self._acks
+                self._acks, self._results = ids + self._acks, results + self._results
                 if self._closing:
                     return
                 await backoff.pause()
@@ -216,6 +226,19 @@ def _settled_messages(settled: Sequence[Settlement], result: BatchResult) -> lis
         and not isinstance(settlement.outcome, Stopped)
         and (settlement.id not in result.refused or isinstance(result.refused[settlement.id], StaleLease))
     ]
+
+
+def _result_message(worker: str, settlement: Settlement) -> dict[str, str] | None:
+    """The fields for the result stream; None for an execution that ended without a result."""
+    head = {"task_id": settlement.id, "message_id": settlement.token, "worker": worker, "settled": "true"}
+    match settlement.outcome:
+        case Succeeded(result):
+            return {**head, "status": ResultStatus.SUCCEEDED, "output": result or "null"}
+        case Failed(failure):
+            error = {"error": failure.message, "error_code": failure.code}
+            retryable = "false" if failure.retryable is False else "true"
+            return {**head, "status": ResultStatus.FAILED, **error, "retryable": retryable}
+    return None
 
 
 class StreamLeaseListener:

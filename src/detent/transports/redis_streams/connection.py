@@ -42,7 +42,7 @@ class RedisConnection:
         self._lock = asyncio.Lock()
         self.run_id = ""
         """The server process that answered last. It is another one after a restart or a failover."""
-        self._version = (0, 0)
+        self._version: tuple[int, int] = (0, 0)
 
     async def execute(self, *command: Any, timeout: float = REPLY_TIMEOUT) -> Any:
         """Run one command; raises its error reply."""

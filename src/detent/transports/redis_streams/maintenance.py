@@ -37,7 +37,7 @@ class Maintenance(StreamGroups):
                 await self._delete_before(stream, first_needed)
 
     async def _delete_before(self, stream: str, first_needed: str) -> None:
-        """XTRIM MINID for older servers. Not XTRIM MAXLEN: it would delete a message added since the length was read."""
+        """XTRIM MINID for older servers. Not by MAXLEN: that deletes a message for each one added since the count."""
         while True:
             old = await self.connection.execute("XRANGE", stream, "-", first_needed, "COUNT", _DELETED_AT_ONCE)
             ids = [entry[0] for entry in old if entry[0].decode() != first_needed]

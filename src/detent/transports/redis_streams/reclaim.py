@@ -37,7 +37,7 @@ class Reclaim(StreamGroups):
             owners, entries = await self._claim_rows(group, rows, consumer, idle)
             self._cursor = next_id(rows[-1][0].decode()) if len(rows) == limit else _START
         held = {row[0].decode(): (row[1].decode("utf-8", "replace"), int(row[2])) for row in owners}
-        await self._drop(group, _deleted(owners, entries))
+        await self._drop(_deleted(owners, entries))
         max_bytes = self.settings.max_message_bytes
         deliveries = [delivery_of(entry, max_bytes) for entry in entries if not _is_empty(entry)]
         return [IdleMessage(d, *held.get(d.message_id, ("unknown", idle))) for d in deliveries]

@@ -1,6 +1,6 @@
 """The transport on Redis Streams: reads, publishes and acknowledges messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -66,10 +66,15 @@ class RedisStreamTransport(Reclaim, Maintenance):
     payload_problem = staticmethod(payload_problem)
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None:
-        await self._drop(self.task_group, message_ids)
+        await self._drop(message_ids)
 
     async def acknowledge_results(self, ids: Sequence[str]) -> None:
-        await self._drop(self.result_group, ids)
+        stream = self.settings.result_stream
+        if ids:
+            commands = [("XACK", *self.result_group, *ids), ("XINFO", "GROUPS", stream)]
+            _, groups = await self.connection.execute_many(commands)
+            if len(groups) == 1:
+                await self.connection.execute("XDEL", stream, *ids)
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         if message_ids:
@@ -93,6 +98,10 @@ class RedisStreamTransport(Reclaim, Maintenance):
         head = ("XADD", self.settings.dlq_stream, "MAXLEN", "~", self.settings.dlq_length, "*")
         await self.connection.execute_many([(*head, *dead_letter_fields(dead_letter)) for dead_letter in dead_letters])
         return self.connection.run_id
+
+    async def publish_results(self, results: Sequence[Mapping[str, str]]) -> None:
+        head = ("XADD", self.settings.result_stream, "*")
+        await self.connection.execute_many([(*head, *chain.from_iterable(result.items())) for result in results])
 
     async def published_tasks(self) -> set[tuple[str, int]]:
         """Read page by page; invalid messages are left out."""
