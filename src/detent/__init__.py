@@ -22,6 +22,7 @@ from detent.client.workflow import Workflow, WorkflowInvalid
 from detent.core.approval_rules import ApprovalPolicy, ApprovalRule
 from detent.core.contract.model import Contract, Edge, Move, Phase
 from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
+from detent.core.options.backoff import Exponential, Fixed
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
@@ -42,7 +43,9 @@ __all__ = [
     "Detent",
     "DetentError",
     "Edge",
+    "Exponential",
     "Fail",
+    "Fixed",
     "Handle",
     "JobDefinition",
     "JobFailed",

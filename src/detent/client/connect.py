@@ -1,12 +1,18 @@
-"""Makes the store of a database URL, and the stream transport of a Redis URL."""
+"""Makes the store of a database URL, the engine on it, and the stream transport of a Redis URL."""
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
-from detent.core.errors import InvalidInput
+from detent.core.contract.model import Contract
+from detent.core.errors import InvalidInput, check_number
+from detent.core.options.backoff import backoff_text, parse_backoff
+from detent.core.options.job_options import MAX_RETRIES
+from detent.engine import Engine
 from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
 
@@ -48,7 +54,33 @@ def store_from(
     )
 
 
-def environment_approval_policy() -> ApprovalPolicy | None:
+def engine_from(store: Store, contracts: Mapping[str, Contract] | None = None, **options: Any) -> Engine:
+    """An engine on this store, not opened yet, with what the environment sets and the options leave open."""
+    options["approval_policy"] = options.get("approval_policy") or _environment_approval_policy()
+    return Engine(store, contracts, stream_retry=_environment_stream_retry(), **options)
+
+
+def from_environment(name: str, *, bare: bool = True) -> str | None:
+    """$DETENT_<NAME>; with `bare` also $<NAME>, as the document of the stream protocol calls it."""
+    return os.environ.get(f"DETENT_{name.upper()}") or (os.environ.get(name.upper()) if bare else None)
+
+
+def _environment_stream_retry() -> dict[str, Any]:
+    """max_retries and backoff of stream contracts in this process. Raises InvalidInput (SETTING_INVALID)."""
+    fields: dict[str, Any] = {}
+    if text := from_environment("max_retries"):
+        number = int(text) if text.isdecimal() else text
+        check_number(number, "MAX_RETRIES", 0, MAX_RETRIES, "SETTING_INVALID")
+        fields["max_retries"] = number
+    if text := from_environment("retry_backoff_s"):
+        try:
+            fields["backoff"] = parse_backoff(backoff_text(text))
+        except InvalidInput as error:
+            raise InvalidInput(f"RETRY_BACKOFF_S: {error.message}", code="SETTING_INVALID") from None
+    return fields
+
+
+def _environment_approval_policy() -> ApprovalPolicy | None:
     """The approval policy in the file $DETENT_GUARD; None if it is not set. Raises InvalidInput (GUARD_INVALID)."""
     path = os.environ.get("DETENT_GUARD")
     if not path:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 
 from detent.core.contract.model import Contract, Move
+from detent.core.options.backoff import parse_backoff
 
 from .decide import add_move, decide
 from .job import Change, Facts, Failure, Job, Micros, Wait
@@ -49,10 +50,14 @@ def after_failure(
     """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
         return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
-    delay = failure.after
-    if delay is None:
-        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
+    delay = retry_delay(contract, job, jitter) if failure.after is None else failure.after
     return decide(contract, job, Move.RETRY, now, replace(facts, failure=failure, delay=delay))
+
+
+def retry_delay(contract: Contract, job: Job, jitter: Jitter) -> Micros:
+    """How long the next retry of this job waits: by the job's own backoff, else by that of the contract."""
+    backoff = contract.retry.backoff if job.backoff is None else parse_backoff(job.backoff)
+    return backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
 
 
 def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:

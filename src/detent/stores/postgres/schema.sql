@@ -76,6 +76,7 @@ CREATE TABLE detent.jobs (
   result            detent.json_text,
   -- what few jobs have: NULL costs one bit
   timeout_ms        detent.milliseconds,
+  backoff           text,
   deadline_at       bigint,
   next_retry_at     bigint,
   first_failed_at   bigint,
@@ -365,8 +366,8 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   j.created_at, j.updated_at, j.due_at,
   -- Not EXISTS, for which the planner may read the whole queue once.
   coalesce((SELECT true FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id), false) AS ready,
-  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries,
-  j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
+  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.backoff, j.execution_no, j.failures,
+  j.retries, j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
   j.cancel_requested::text AS cancel_requested, j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt,
   j.schedule_type, j.scheduled_at, j.trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from,
