@@ -7,6 +7,7 @@ from detent.core.contract.model import Contract, Move
 from detent.core.options.backoff import parse_backoff
 
 from .decide import add_move, decide
+from .errors import RetryDelayFrozen
 from .job import Change, Facts, Failure, Job, Micros, Wait
 from .retry import Jitter, deterministic_jitter
 
@@ -47,7 +48,13 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
 def after_failure(
     contract: Contract, job: Job, failure: Failure, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:
-    """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
+    """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL.
+
+    Raises RetryDelayFrozen if the failure chooses a delay and the contract does not allow it.
+    """
+    if failure.after is not None and contract.retry.frozen:
+        message = f"{contract.name} fixes the delays before retries; leave out after (after_seconds)"
+        raise RetryDelayFrozen(f"{message}, or use another contract", field="after_seconds")
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
         return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
     delay = retry_delay(contract, job, jitter) if failure.after is None else failure.after

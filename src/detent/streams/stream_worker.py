@@ -18,7 +18,7 @@ from detent.core.outcome import Failed, Stopped, Succeeded
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
 from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
-from detent.engine.streams.poisoned_messages import dead_letter_message
+from detent.engine.streams.poisoned_messages import dead_letter_delivery
 from detent.handler.handler import Handler
 from detent.ports.claims import Claimed, NamedClaim
 from detent.ports.stream import Delivery, StreamTransport, StreamUnavailable
@@ -113,7 +113,7 @@ class StreamWorker(Worker):
             deliveries += self._reserve(limit - len(deliveries))
         for delivery in deliveries:
             if delivery.problem is not None:
-                await self._dead_letter(delivery, "SCHEMA_INVALID", delivery.problem)
+                await self._dead_letter(delivery)
         return [delivery for delivery in deliveries if delivery.problem is None]
 
     def _reserve(self, limit: int) -> list[Delivery]:
@@ -123,12 +123,9 @@ class StreamWorker(Worker):
         self._being_claimed.update(delivery.message_id for delivery in reserved)
         return reserved
 
-    async def _dead_letter(self, delivery: Delivery, code: str, problem: str) -> None:
-        origin = (self.transport.settings.task_stream, delivery.message_id)
-        log.error("message %s is not a valid task: %s", delivery.message_id, problem)
-        if delivery.fields:
-            message = (self.id, origin, delivery.fields, code, problem)
-            await self.engine.store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
+    async def _dead_letter(self, delivery: Delivery) -> None:
+        log.error("message %s is not a valid task: %s", delivery.message_id, delivery.problem or "its task is unknown")
+        await dead_letter_delivery(self.engine, self.id, self.transport.settings.task_stream, delivery)
         self._unclaimed.pop(delivery.message_id, None)
         self._being_claimed.discard(delivery.message_id)
         self._acknowledge([delivery.message_id])
@@ -140,7 +137,7 @@ class StreamWorker(Worker):
             return []
         received = await self.engine.store.write(lambda tx: receive_deliveries(self.engine, tx, self.claimer, left))
         for delivery in received.unknown:
-            await self._dead_letter(delivery, "TASK_UNKNOWN", f"there is no task {delivery.task_id[:80]!r}")
+            await self._dead_letter(delivery)
         handled = {job.token for job in received.claimed} | {delivery.message_id for delivery in received.unknown}
         self._acknowledge([delivery.message_id for delivery in left if delivery.message_id not in handled])
         return received.claimed

@@ -13,15 +13,7 @@ from detent.core.approval import Approval
 from detent.core.child_ids import FAILURE, should_wake
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
-from detent.core.errors import (
-    DetentError,
-    InvalidInput,
-    NotSupported,
-    RetryDelayFrozen,
-    StaleLease,
-    StepMismatch,
-    StoreRefused,
-)
+from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease, StepMismatch, StoreRefused
 from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait, unchanged
 from detent.core.outcome import (
     Cancelled,
@@ -182,12 +174,6 @@ async def _decide_outcome(
         case Succeeded(result):
             return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=result, data={}))
         case Failed(failure):
-            if failure.after is not None and contract.retry.frozen:
-                raise RetryDelayFrozen(
-                    f"{contract.name} fixes the delays before retries; leave out the delay (after, after_seconds), "
-                    "or use another contract",
-                    field="after_seconds",
-                )
             return after_failure(contract, job, _sanitize_failure(failure), tx.now, facts, runtime.jitter)
         case Snoozed(delay):
             if contract.snooze is None:
