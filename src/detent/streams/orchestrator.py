@@ -162,14 +162,20 @@ class Orchestrator:
                 while await self.reclaim() == BATCH:
                     pass
                 await self.recover_lost_messages()
-            now = self._clock.monotonic()
+            await self._trim(self._clock.monotonic())
+            await asyncio.sleep(pause)
+
+    async def _trim(self, now: float) -> None:
+        """Errors are only logged: a server that refuses to trim must not keep lost messages from being reclaimed."""
+        try:
             if now >= self._next_trim:
                 self._next_trim = now + _TRIM_SECONDS
                 await self.transport.maintenance.trim()
             if now >= self._next_removal:
                 self._next_removal = now + _REMOVE_CONSUMERS_SECONDS
                 await self.transport.maintenance.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
-            await asyncio.sleep(pause)
+        except Exception as error:
+            log.warning("trimming the streams failed: %s", error)
 
     async def check_epoch(self) -> None:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""

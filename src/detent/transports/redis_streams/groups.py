@@ -41,10 +41,10 @@ class StreamGroups:
             if isinstance(reply, Exception) and not str(reply).startswith("BUSYGROUP"):
                 raise reply
 
-    async def _drop(self, ids: Sequence[str]) -> None:
-        """Acknowledge and delete these messages of the task stream."""
+    async def _drop(self, group: tuple[str, str], ids: Sequence[str]) -> None:
+        """Acknowledge and delete these messages."""
         if ids:
-            await self.connection.execute_many([("XACK", *self.task_group, *ids), ("XDEL", self.task_group[0], *ids)])
+            await self.connection.execute_many([("XACK", *group, *ids), ("XDEL", group[0], *ids)])
 
 
 def next_id(message_id: str) -> str:

@@ -26,7 +26,7 @@ class Reclaim(StreamGroups):
         idle = int(self.settings.visibility_timeout_s * 1_000)
         owners, entries, self._cursor = await self._claim_from(self.task_group, self._cursor, consumer, idle, limit)
         held = {row[0].decode(): (row[1].decode("utf-8", "replace"), int(row[2])) for row in owners}
-        await self._drop(_deleted(owners, entries))
+        await self._drop(self.task_group, _deleted(owners, entries))
         max_bytes = self.settings.max_message_bytes
         deliveries = [delivery_of(entry, max_bytes) for entry in entries if not _is_empty(entry)]
         return [IdleMessage(d, *held.get(d.message_id, ("unknown", idle))) for d in deliveries]

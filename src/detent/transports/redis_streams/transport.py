@@ -66,15 +66,13 @@ class RedisStreamTransport(Reclaim, Maintenance):
     payload_problem = staticmethod(payload_problem)
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None:
-        await self._drop(message_ids)
+        await self._drop(self.task_group, message_ids)
 
     async def acknowledge_results(self, ids: Sequence[str]) -> None:
-        stream = self.settings.result_stream
-        if ids:
-            commands = [("XACK", *self.result_group, *ids), ("XINFO", "GROUPS", stream)]
-            _, groups = await self.connection.execute_many(commands)
-            if len(groups) == 1:
-                await self.connection.execute("XDEL", stream, *ids)
+        if ids and len(await self._read_groups(self.settings.result_stream)) > 1:
+            await self.connection.execute("XACK", *self.result_group, *ids)
+        else:
+            await self._drop(self.result_group, ids)
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         if message_ids:
