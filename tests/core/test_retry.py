@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
-from detent.core.errors import InvalidInput
+from detent.core.errors import InvalidInput, RetryDelayFrozen
 from detent.core.job import Facts, Failure
 from detent.core.options import backoff
 from detent.core.options.backoff import backoff_text, parse_backoff
@@ -216,9 +216,11 @@ def test_a_backoff_survives_the_round_trip(backoff):
 
 
 def test_a_requested_delay_replaces_the_backoff():
-    job = running(GATE)
-    change = after_failure(GATE, job, Failure("X", "x", after=5), NOW, Facts(), max_jitter)
+    standard = CONTRACTS["standard"]
+    change = after_failure(standard, running(standard), Failure("X", "x", after=5), NOW, Facts(), max_jitter)
     assert change.after.due_at == NOW + 5
+    with pytest.raises(RetryDelayFrozen):
+        after_failure(GATE, running(GATE), Failure("X", "x", after=5), NOW, Facts(), max_jitter)
 
 
 ALLOWED = [

@@ -87,14 +87,6 @@ async def test_a_frozen_contract_refuses_the_delay_of_a_failure(engine: Engine, 
     assert 1 * SECOND <= retried.due_at - clock.now() <= 1.3 * SECOND
 
 
-@pytest.mark.parametrize("contract", FREE)
-async def test_other_contracts_obey_the_delay_of_a_failure(engine: Engine, clock: FakeClock, contract: str) -> None:
-    job = await running(engine, contract, backoff="7")
-    delayed = Failed(Failure("TASK_EXECUTION_FAILED", "later", "Boom", True, after=60 * SECOND))
-    retried = await engine.settle(job.id, job.token, delayed)
-    assert retried.due_at == clock.now() + 60 * SECOND
-
-
 async def test_one_bad_delay_does_not_hold_up_a_batch(engine: Engine) -> None:
     """Settlements are committed together; the one that is refused is refused alone."""
     jobs = [await running(engine, "gate-b2", job_type=f"mail{n}") for n in range(3)]
