@@ -15,7 +15,15 @@ from support.servers.proxy import Proxy
 from support.streams.harness import RESULTS, TASKS, StreamHarness
 
 pytestmark = pytest.mark.anyio
-on_each_server = pytest.mark.parametrize("redis_url", [None, *VERSIONS], indirect=True)
+on_each_server = pytest.mark.parametrize(
+    ("harness", "redis_url"),
+    [
+        ("postgres", None),
+        *(("sqlite-thread", version) for version in VERSIONS),
+        *(pytest.param("postgres", version, marks=pytest.mark.drill) for version in VERSIONS),
+    ],
+    indirect=True,
+)
 
 
 @on_each_server
@@ -60,6 +68,24 @@ async def test_a_message_deleted_while_pending_is_acknowledged(harness: StreamHa
     claimed = await harness.orchestrator.transport.claim_idle_messages("us", 10)
     assert [message.delivery.message_id for message in claimed] == [second_id]
     assert harness.pending() == [second_id]
+
+
+@on_each_server
+async def test_health_and_the_removal_of_idle_consumers(harness: StreamHarness) -> None:
+    """A consumer with a pending message is not removed: its message would be lost."""
+    for _ in range(3):
+        await harness.submit()
+    await harness.publish()
+    harness.read("busy")
+    acknowledged, _ = harness.read("idle")
+    harness.redis.xack(TASKS, "cg:workers", acknowledged)
+    streams = harness.orchestrator.transport
+    tasks, results = await streams.health()
+    assert (tasks.length, tasks.pending, tasks.lag, tasks.consumers) == (3, 1, 1, 2)
+    assert (results.length, results.pending, results.lag) == (0, 0, 0)
+    await streams.remove_idle_consumers(-1)
+    await streams.remove_consumer("busy")
+    assert [row["name"] for row in harness.redis.xinfo_consumers(TASKS, "cg:workers")] == ["busy"]
 
 
 @on_each_server
