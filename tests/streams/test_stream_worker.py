@@ -266,6 +266,13 @@ async def test_a_worker_writes_its_results_for_readers_outside(harness: StreamHa
     await harness.check_integrity()
 
 
+async def test_an_error_that_is_not_unicode_is_a_result_too(harness: StreamHarness) -> None:
+    job = await harness.submit("garble", max_retries=0)
+    await harness.work(write_results=True)
+    assert [fields["error"] for _, fields in harness.redis.xrange(RESULTS)] == ["RuntimeError: not \\ud800 Unicode"]
+    assert not harness.pending() and (await harness.job(job.id)).status == "failed"
+
+
 async def test_without_the_option_a_worker_writes_no_results(harness: StreamHarness) -> None:
     await harness.submit()
     await harness.work()

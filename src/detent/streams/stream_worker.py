@@ -17,6 +17,7 @@ from detent.core.job import Failure
 from detent.core.outcome import Failed, Stopped, Succeeded
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
+from detent.engine.execution.settle import sanitize
 from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
 from detent.engine.streams.poisoned_messages import dead_letter_delivery
 from detent.handler.handler import Handler
@@ -232,7 +233,7 @@ def _result_message(worker: str, settlement: Settlement) -> dict[str, str] | Non
         case Succeeded(result):
             return {**head, "status": ResultStatus.SUCCEEDED, "output": result or "null"}
         case Failed(failure):
-            error = {"error": failure.message, "error_code": failure.code}
+            error = {"error": sanitize(failure.message) or "", "error_code": sanitize(failure.code) or ""}
             retryable = "false" if failure.retryable is False else "true"
             return {**head, "status": ResultStatus.FAILED, **error, "retryable": retryable}
     return None

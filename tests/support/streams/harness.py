@@ -36,6 +36,11 @@ async def fail(ctx: Context) -> None:
     raise RuntimeError("it does not work")
 
 
+@tools.job("garble", contract="streams")
+async def garble(ctx: Context) -> None:
+    raise RuntimeError("not \ud800 Unicode")
+
+
 def handlers() -> dict[str, Handler]:
     return {name: definition.handler for name, definition in tools.jobs.items()}
 
