@@ -12,10 +12,16 @@ const tools = {
   'text.upper': async ({ text }) => ({ text: text.toUpperCase() }),
   'text.slowly': async ({ text, ms }) => (await new Promise((done) => setTimeout(done, ms)), { text }),
   'always.fails': async () => { throw new Error('as its name says'); },
+  // An effect that must not happen twice: the key is the same for every attempt of a task, and after a requeue.
+  'order.place': async ({ order, fails }, { idempotency_key: key }) => {
+    const placed = await redis.sendCommand(['HSETNX', 'orders', key, String(order)]);
+    if (fails) throw new Error('after the effect');
+    return { placed: placed === 1 };
+  },
 };
 
 const url = process.env.REDIS_URL || 'redis://127.0.0.1:6379';
-const redis = createClient({ url, RESP: 2 });
+const redis = createClient({ url }); // without the option RESP, which servers before Redis 6 refuse
 const reading = redis.duplicate(); // a blocking read needs its own connection
 for (const client of [redis, reading]) client.on('error', (error) => console.error('redis:', error.message));
 await Promise.all([redis.connect(), reading.connect()]);
@@ -83,7 +89,7 @@ async function run(task) {
   } catch (error) {
     throw Object.assign(error, { code: 'SCHEMA_INVALID', retryable: false });
   }
-  return tool(payload);
+  return tool(payload, task);
 }
 
 function heartbeat(messageId) {

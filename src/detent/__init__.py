@@ -29,6 +29,7 @@ from detent.core.contract.replay import derive_status, replay
 from detent.core.contract.standard import STANDARD
 from detent.core.contract.streams import STREAMS
 from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
+from detent.core.options.backoff import Exponential, Fixed
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
@@ -55,7 +56,9 @@ __all__ = [
     "Detent",
     "DetentError",
     "Edge",
+    "Exponential",
     "Fail",
+    "Fixed",
     "Handle",
     "JobDefinition",
     "JobFailed",

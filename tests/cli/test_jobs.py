@@ -171,6 +171,12 @@ def test_a_repeated_signal_is_ignored(cli: Cli) -> None:
     assert "this one was ignored" in cli("jobs", "signal", job, "packed").out
 
 
+def test_enqueue_with_a_backoff(cli: Cli) -> None:
+    assert cli("enqueue", "ship", "--backoff", "60,300,900", "--json").json["job"]["backoff"] == "60,300,900"
+    assert cli("enqueue", "ship", "--backoff", "soon", code=2).err.startswith("BACKOFF_INVALID")
+    assert cli("enqueue", "ship", "--contract", "gate-b2", "--backoff", "5", code=2).err.startswith("BACKOFF_FROZEN")
+
+
 def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     job = cli("enqueue", "refund", "--payload", '{"order_id": 1}').id
     assert "charge, refund, ship from all queues" in cli("worker", "shop.py", "--until-idle", "--slots", "2").out
@@ -182,6 +188,7 @@ def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     requeued = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
     assert requeued["job"]["requeued_from"] == item["dlq_id"] and requeued["job"]["payload"] == {"order_id": 2}
     assert cli("dlq", "requeue", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
+    assert cli("dlq", "replay", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
     assert cli("jobs", "requeue", requeued["job"]["id"], code=1).err.startswith("JOB_TRANSITION_INVALID")
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 

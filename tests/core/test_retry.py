@@ -1,12 +1,17 @@
 """Retry rules: delays, jitter, and which error codes are retried."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
+from detent.core.errors import InvalidInput, RetryDelayFrozen
 from detent.core.job import Facts, Failure
+from detent.core.options import backoff
+from detent.core.options.backoff import backoff_text, parse_backoff
 from detent.core.outcome import after_failure, may_retry
 from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, deterministic_jitter
 from support.contracts.job_history import NOW, JobHistory, running
@@ -137,6 +142,66 @@ def test_streams_takes_the_table_as_an_option():
     assert waits == [60_000_000, 300_000_000, 900_000_000]
 
 
+OPTIONS = [
+    ([60, 300, 900], "60,300,900", [60_000, 300_000, 900_000, 900_000]),
+    ((0.25, timedelta(minutes=1)), "0.25,60", [250, 60_000, 60_000]),
+    (5, "5", [5_000, 5_000]),
+    (backoff.Fixed(5), "5", [5_000, 5_000]),
+    (timedelta(hours=1), "3600", [3_600_000]),
+    (backoff.Exponential(), "base=1,factor=2,cap=60,jitter=0.1", [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000]),
+    (backoff.Exponential(base=0.1, factor=1.5, cap=1, jitter=0), "base=0.1,factor=1.5,cap=1,jitter=0", [100, 150, 225]),
+    ("base=10", "base=10", [10_000, 20_000, 40_000, 60_000]),
+]
+
+
+@pytest.mark.parametrize("value, text, expected", OPTIONS, ids=[row[1] for row in OPTIONS])
+def test_the_option_of_a_job(value, text, expected):
+    """Every form in Python has one text, which is stored, and its delays."""
+    assert backoff_text(value) == text
+    assert delays(parse_backoff(text), len(expected)) == expected
+
+
+def test_the_jitter_of_the_option_is_a_part_of_each_delay():
+    chosen = parse_backoff(backoff_text(backoff.Exponential(base=1, cap=60, jitter=0.1)))
+    assert delays(chosen, 7, max_jitter) == [1_100, 2_200, 4_400, 8_800, 17_600, 35_200, 66_000]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            [],
+            [-1],
+            [True],
+            ["5"],
+            [float("nan")],
+            [float("inf")],
+            [10**9],
+            [0.0] * 101,
+            -1,
+            True,
+            None,
+            {},
+            "x",
+            "1;2",
+        ),
+        *(backoff.Exponential(base=-1), backoff.Exponential(factor=0.5), backoff.Exponential(jitter=2)),
+    ],
+)
+def test_another_value_is_refused(value):
+    with pytest.raises(InvalidInput) as refused:
+        backoff_text(value)
+    assert refused.value.code == "BACKOFF_INVALID" and "60,300,900" in refused.value.message
+
+
+@settings(max_examples=300)
+@given(st.from_regex(backoff.PATTERN, fullmatch=True), st.integers(1, 100))
+def test_every_text_of_the_pattern_is_a_backoff(text, retry_no):
+    """REST documents the pattern, so what fits it must be accepted."""
+    delay = parse_backoff(backoff_text(text)).delay_ms("job", retry_no, max_jitter)
+    assert isinstance(delay, int) and 0 <= delay <= 2 * 10**12
+
+
 def test_immediate_has_no_delay():
     assert delays(Immediate(), 3, max_jitter) == [0, 0, 0]
     history = JobHistory("men")
@@ -151,9 +216,11 @@ def test_a_backoff_survives_the_round_trip(backoff):
 
 
 def test_a_requested_delay_replaces_the_backoff():
-    job = running(GATE)
-    change = after_failure(GATE, job, Failure("X", "x", after=5), NOW, Facts(), max_jitter)
+    standard = CONTRACTS["standard"]
+    change = after_failure(standard, running(standard), Failure("X", "x", after=5), NOW, Facts(), max_jitter)
     assert change.after.due_at == NOW + 5
+    with pytest.raises(RetryDelayFrozen):
+        after_failure(GATE, running(GATE), Failure("X", "x", after=5), NOW, Facts(), max_jitter)
 
 
 ALLOWED = [

@@ -224,9 +224,9 @@ async def test_p3c_delays(engine: Engine, clock: FakeClock) -> None:
         held = await claim_one(engine)
 
 
-@pytest.mark.parametrize("contract", NAMES)
+@pytest.mark.parametrize("contract", [name for name in NAMES if name != "gate-b2"])
 async def test_a_delay_that_was_asked_for_replaces_the_backoff(engine: Engine, clock: FakeClock, contract: str) -> None:
-    held = await running(engine, contract)
+    held = await running(engine, contract, backoff="3")
     code = "TASK_EXECUTION_FAILED" if contract == "men" else "BOOM"
     job = await engine.settle(held.id, held.token, Failed(Failure(code, "later", after=7_000_000)))
     assert job.due_at == START + 7_000_000

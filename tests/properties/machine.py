@@ -293,7 +293,7 @@ class Machine(RuleBasedStateMachine):
         assert (job_id, token) not in self.refused or not changed, "a refused token worked again"
         status = after_settle(row, outcome, [name for owner, name in self.seen.signals if owner == job_id])
         if status is None:
-            assert answer.code == "CONTRACT_LACKS_MOVE"
+            assert answer.code == ("RETRY_DELAY_FROZEN" if isinstance(outcome, Failed) else "CONTRACT_LACKS_MOVE")
             return
         assert not isinstance(answer, DetentError) and now["status"] == status, f"{answer!r}, {status} expected"
         if changed:

@@ -53,6 +53,8 @@ class Facts:
     delays: tuple[int, ...] = ()
     """Seconds before retry 1, 2, ...; the last repeats."""
     jitter_ms: int = 0
+    frozen: bool = False
+    """A failure may not choose its delay."""
 
 
 def _steps(text: str) -> frozenset[Step]:
@@ -77,6 +79,7 @@ FACTS: dict[str, Facts] = {
         key_scope=("tenant_id",),
         delays=(1, 2, 4),
         jitter_ms=300,
+        frozen=True,
     ),
     "men": Facts(
         running="running",
@@ -319,6 +322,8 @@ def after_settle(row: Row, outcome: Outcome, signalled: Iterable[str]) -> str | 
     match outcome:
         case Succeeded():
             status = facts.done
+        case Failed(failure) if facts.frozen and failure.after is not None:
+            status = None
         case Failed(failure):
             status = facts.retry_status if may_retry(row, failure.code, failure.retryable) else facts.given_up
         case Cancelled():

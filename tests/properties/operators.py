@@ -172,7 +172,8 @@ class OperatedMachine(Machine):
         assert new["requeued_from"] == item["id"] and new["effect_root"] == old["effect_root"]
         assert (new["payload"], new["version"], new["failures"], new["execution_no"]) == (old["payload"], 1, 0, 0)
         assert new["status"] == self.facts(new).again
-        assert new["idempotency_key"] is None or new["idempotency_key"] != old["idempotency_key"]
+        kept = new["idempotency_key"] is not None and new["idempotency_key"] == old["idempotency_key"]
+        assert kept == (old["contract"] == "streams")
         now = self.seen.dead_letters[item["id"]]
         assert (now["status"], now["requeued_as"]) == ("requeued", new["id"])
 

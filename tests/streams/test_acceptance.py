@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from support.servers.old_redis import on_servers
 from support.streams.process_harness import DEAD_LETTERS, ProcessHarness, process_harness
 from support.waiting import until_now
 
 VISIBILITY_SECONDS = 2.0
+pytestmark = on_servers
 
 
 @pytest.fixture
-def harness(store: str, tmp_path: Path) -> Iterator[ProcessHarness]:
-    with process_harness(tmp_path, store, VISIBILITY_SECONDS) as harness:
+def harness(store: str, tmp_path: Path, redis_url: str | None) -> Iterator[ProcessHarness]:
+    with process_harness(tmp_path, store, VISIBILITY_SECONDS, redis_url) as harness:
         yield harness
 
 

@@ -43,7 +43,7 @@ def test_the_session_on_the_page_runs_a_task(tmp_path: Path) -> None:
 def test_the_page_names_every_field_setting_and_rule() -> None:
     assert all(f"`{name.decode()}`" in PAGE for name in TASK_FIELDS)
     for setting in fields(StreamSettings):
-        if setting.name not in ("url", "autoclaim"):
+        if setting.name != "url":
             assert f"DETENT_{setting.name.upper()}" in PAGE, setting.name
     approval_policy = policy_from_toml(block("toml"))
     assert approval_policy.reason_to_hold("payments.pay", {"lines": [{"amount": 1001}]}) == "large sums: over 1000"

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import StoreRefused
+from detent.engine import Submission
 from detent.ports.listing import Filter
 from support.streams.harness import RESULTS, TASKS, StreamHarness
 from support.waiting import until
@@ -55,6 +57,29 @@ async def test_failures_are_retried_until_the_retries_are_used_up(harness: Strea
     assert not harness.pending() and harness.redis.xlen(TASKS) == 0
     (item,) = await harness.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of([job.id]))
     assert (item.id, item.retries) == (dead_letter["dlq_id"], 4)
+    await harness.check_integrity()
+
+
+@pytest.mark.parametrize("key", ["ORDER-1", None])
+async def test_the_idempotency_key_survives_retries_and_requeues(harness: StreamHarness, key: str | None) -> None:
+    """A worker that checks it does an effect once, although three tasks and four messages ask for it."""
+    job = await harness.submit(idempotency_key=key, max_retries=1)
+    effects, task_ids = list[str](), [job.id]
+    for requeues in range(3):
+        for _ in range(2 if requeues == 0 else 1):
+            await harness.publish()
+            message, fields = harness.read()
+            assert fields["task_id"] == task_ids[-1]
+            if fields["idempotency_key"] not in effects:
+                effects.append(fields["idempotency_key"])
+            retryable = "true" if requeues == 0 else "false"
+            harness.report("failed", message, task_ids[-1], error="after the effect", retryable=retryable)
+            await harness.apply_results()
+        (item,) = await harness.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of(task_ids[-1:]))
+        task_ids.append((await harness.engine.dead_letters.requeue(item.id, Scope("ada"))).job.id)
+    assert effects == [job.idempotency_key] and len(set(task_ids)) == 4
+    again = await harness.engine.jobs.submit(Submission("add", contract="streams", idempotency_key=effects[0]))
+    assert again.hit and again.job.id == job.id, "the first task owns the key"
     await harness.check_integrity()
 
 

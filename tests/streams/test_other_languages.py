@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Submission
 from support.servers import programs
+from support.servers.old_redis import on_servers
 from support.servers.programs import node_packages
 from support.servers.proxy import Proxy
 from support.streams.process_harness import DEAD_LETTERS, RESULTS, TASKS, ProcessHarness, process_harness
@@ -19,8 +21,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[ProcessHarness]:
-    with process_harness(tmp_path, "sqlite", 1.5) as harness:
+def harness(tmp_path: Path, redis_url: str | None) -> Iterator[ProcessHarness]:
+    with process_harness(tmp_path, "sqlite", 1.5, redis_url) as harness:
         yield harness
 
 
@@ -41,10 +43,10 @@ def shell(harness: ProcessHarness) -> subprocess.Popen[bytes]:
     return harness.start(programs.bash(), script, REDIS_URL=harness.redis_url, REDIS_CLI=client)
 
 
-def foreign(harness: ProcessHarness, tool: str, **payload: object) -> str:
+def foreign(harness: ProcessHarness, tool: str, key: str | None = None, **payload: object) -> str:
     """Submit a task for a tool of a worker in another language."""
-    submitted = harness.run(lambda e: e.jobs.submit(Submission(tool, payload, "streams", max_retries=1)))
-    return str(submitted.job.id)
+    submission = Submission(tool, payload, "streams", max_retries=1, idempotency_key=key)
+    return str(harness.run(lambda e: e.jobs.submit(submission)).job.id)
 
 
 def check(harness: ProcessHarness, good: str, bad: str, unknown: str) -> None:
@@ -66,6 +68,7 @@ def check(harness: ProcessHarness, good: str, bad: str, unknown: str) -> None:
     harness.check_integrity()
 
 
+@on_servers
 def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
     harness.orchestrate()
     node(harness, packages)
@@ -75,6 +78,32 @@ def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
     assert harness.run(lambda e: e.jobs.get(good)).result == '{"text":"AB\\n\\"Ü\'"}'
     harness.until_ended(slow)
     assert harness.history(slow) == ["task.created", "task.claimed", "task.succeeded"], "it kept its message alive"
+
+
+@pytest.mark.drill
+@on_servers
+def test_a_node_worker_that_is_killed_and_an_effect_that_happens_once(harness: ProcessHarness, packages: Path) -> None:
+    """Criteria 3 and 4. The effect was done before the failures, and the requeued task does not repeat it."""
+    harness.orchestrate()
+    first = node(harness, packages)
+    slow = foreign(harness, "text.slowly", text="zz", ms=2_000)
+    until_now(lambda: "task.claimed" in harness.history(slow))
+    first.kill()
+    first.wait()
+    node(harness, packages)
+    task, again = (foreign(harness, "order.place", "ORDER-1", order=7, fails=True) for _ in range(2))
+    assert task == again
+    harness.until_ended(task, slow)
+    assert harness.history(slow) == ["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]
+    failed = harness.run(lambda e: e.jobs.get(task))
+    assert (failed.status, failed.failures) == ("failed", 2)
+    repaired = {"order": 7}
+    requeued = harness.run(lambda e: e.dead_letters.requeue(failed.dlq_id, Scope("ada"), payload=repaired)).job.id
+    harness.until_ended(requeued)
+    assert harness.run(lambda e: e.jobs.get(requeued)).result == '{"placed":false}'
+    assert harness.redis.hgetall("orders") == {"ORDER-1": "7"}
+    until_now(lambda: harness.pending() == 0)
+    harness.check_integrity()
 
 
 @pytest.mark.parametrize("lost", [b"succeeded", b"XACK"])

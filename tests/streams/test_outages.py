@@ -214,6 +214,22 @@ async def test_a_replica_takes_over_without_the_last_writes(app: Detent) -> None
         assert {(await engine.jobs.get(job_id)).version for job_id in (*replicated, *lost)} == {3}
 
 
+async def test_a_server_that_refuses_to_trim(app: Detent, caplog: pytest.LogCaptureFixture) -> None:
+    """It costs memory, but no grace begins in which messages of lost workers would be left alone."""
+    with running("--save", "", "--rename-command", "XTRIM", "") as server:
+        orchestrator = await make_orchestrator(app, StreamSettings(server.url(), visibility_timeout_s=0.5))
+        task = asyncio.create_task(orchestrator.run())
+        (submitted,) = await (await app.ready()).jobs.submit_many([Submission("add", {"a": 1}, "streams")])
+        await until(lambda: server.client().xlen(TASKS) == 1)
+        ((_, ((message, _),)),) = server.client().xreadgroup("cg:workers", "lost", {TASKS: ">"})
+        await until(lambda: any("trimming the streams failed" in line for line in caplog.messages))
+        await until(lambda: server.client().xrange(TASKS)[0][0] != message)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await orchestrator.transport.close()
+        assert orchestrator.errors == 0 and submitted.job.id == server.client().xrange(TASKS)[0][1]["task_id"]
+
+
 async def test_an_unreachable_server_is_a_clear_error() -> None:
     with running() as server:
         port = server.port
@@ -249,9 +265,10 @@ async def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DETENT_TASK_STREAM", "jobs")
     monkeypatch.setenv("VISIBILITY_TIMEOUT_S", "60")
     monkeypatch.setenv("DETENT_MAX_DELIVERIES", "4")
+    monkeypatch.setenv("DETENT_WRITE_RESULTS", "true")
     settings = stream_settings()
     assert (settings.url, settings.task_stream, settings.visibility_timeout_s) == ("redis://there", "jobs", 60.0)
-    assert settings.max_deliveries == 4
+    assert settings.max_deliveries == 4 and settings.write_results and not default.write_results
     monkeypatch.setenv("DETENT_VISIBILITY_TIMEOUT_S", "soon")
     with pytest.raises(InvalidInput, match="soon"):
         stream_settings()

@@ -1,7 +1,8 @@
-"""The Detent worker on the stream: batches, duplicates, invalid messages, unknown tools, servers without XAUTOCLAIM."""
+"""The Detent worker on the stream: batches, duplicates, invalid messages, unknown tools, results for readers."""
 
 import asyncio
 import json
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,7 +11,8 @@ from detent.engine import Submission
 from detent.engine.streams.deliveries import receive_deliveries
 from detent.ports.listing import Filter
 from detent.streams.stream_worker import StreamLeaseListener, StreamWorker
-from support.streams.harness import TASKS, StreamHarness, handlers
+from support.servers.proxy import Proxy
+from support.streams.harness import RESULTS, TASKS, StreamHarness, handlers
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -145,52 +147,6 @@ async def test_an_invalid_message_of_a_lost_worker_is_dead_lettered_by_the_orche
     assert dead_letter.error_code == "SCHEMA_INVALID" and not harness.pending()
 
 
-@pytest.mark.parametrize("autoclaim", [True, False], ids=["XAUTOCLAIM", "XPENDING + XCLAIM"])
-async def test_messages_of_lost_workers_are_reclaimed(harness: StreamHarness, autoclaim: bool) -> None:
-    """On old servers too: read page by page, claimed by id."""
-    jobs = [await harness.submit() for _ in range(7)]
-    await harness.publish()
-    harness.orchestrator = harness.new_orchestrator(autoclaim=autoclaim)
-    messages = [harness.read("lost")[0] for _ in jobs]
-    for message in messages[::2]:
-        harness.set_idle(message, "lost")
-    taken = 0
-    for _ in range(4):
-        taken += await harness.orchestrator.reclaim()
-    assert taken == 4
-    alive = {row["message_id"] for row in harness.redis.xpending_range(TASKS, "cg:workers", "-", "+", 99, "lost")}
-    assert alive == set(messages[1::2])
-    await harness.orchestrator.transport.trim()
-    for job, message in zip(jobs[1::2], messages[1::2], strict=True):
-        harness.report("succeeded", message, job.id, "still alive")
-    await harness.apply_results()
-    await harness.work()
-    histories = [await harness.history(job.id) for job in jobs]
-    assert histories[::2] == [["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]] * 4
-    assert histories[1::2] == [["task.created", "task.claimed", "task.succeeded"]] * 3
-
-
-async def test_a_message_deleted_while_pending_is_acknowledged(
-    harness: StreamHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server before 7.0 returns an empty entry for such a message; the reply is faked here."""
-    for _ in range(2):
-        await harness.submit()
-    await harness.publish()
-    (gone, _), (second_id, fields) = harness.read(), harness.read()
-    harness.redis.xdel(TASKS, gone)
-    transport = harness.orchestrator.transport
-    rows = [(message_id.encode(), b"foreign", 300_000, 1) for message_id in (gone, second_id)]
-    entry = (second_id.encode(), [text.encode() for pair in fields.items() for text in pair])
-
-    async def transaction(commands: object) -> list[object]:
-        return [rows, [b"0-0", [None, entry]]]
-
-    monkeypatch.setattr(transport.connection, "transaction", transaction)
-    assert [message.delivery.message_id for message in await transport.claim_idle_messages("us", 10)] == [second_id]
-    assert harness.pending() == [second_id]
-
-
 async def test_a_long_task_sends_heartbeats(harness: StreamHarness) -> None:
     """Each heartbeat resets the idle time of the message; a note is written at most every 30 s for long tasks."""
     job = await harness.submit()
@@ -285,3 +241,52 @@ async def test_a_task_that_waits_for_approval_is_not_on_the_stream(harness: Stre
         "task.created", "approval.requested", "approval.rejected", "task.failed",
     ]  # fmt: skip
     await harness.check_integrity()
+
+
+async def test_a_worker_writes_its_results_for_readers_outside(harness: StreamHarness) -> None:
+    """The orchestrator acknowledges them only: the database has them, and another group has not read them yet."""
+    harness.redis.xgroup_create(RESULTS, "watcher", "0", True)
+    good, bad = await harness.submit(), await harness.submit("fail", max_retries=1)
+    worker = await harness.work(write_results=True)
+    await harness.apply_results()
+    ((_, entries),) = harness.redis.xreadgroup("watcher", "me", {RESULTS: ">"})
+    results = sorted((fields for _, fields in entries), key=lambda fields: fields["status"])
+    assert [fields["status"] for fields in results] == ["failed", "failed", "succeeded"]
+    assert {fields["worker"] for fields in results} == {worker.id}
+    assert (results[2]["task_id"], results[2]["output"]) == (good.id, "2")
+    for failed in results[:2]:
+        assert (failed["task_id"], failed["error_code"]) == (bad.id, "JOB_EXECUTION_FAILED")
+        assert failed["retryable"] == "true"
+        assert "it does not work" in failed["error"]
+    assert "settle.refused" not in [*await harness.history(good.id), *await harness.history(bad.id)]
+    assert harness.redis.xlen(RESULTS) == 3 and harness.redis.xpending(RESULTS, "cg:orchestrator")["pending"] == 0
+    harness.redis.xack(RESULTS, "watcher", *[message for message, _ in entries])
+    await harness.orchestrator.transport.trim()
+    assert harness.redis.xlen(RESULTS) == 0
+    await harness.check_integrity()
+
+
+async def test_an_error_that_is_not_unicode_is_a_result_too(harness: StreamHarness) -> None:
+    job = await harness.submit("garble", max_retries=0)
+    await harness.work(write_results=True)
+    assert [fields["error"] for _, fields in harness.redis.xrange(RESULTS)] == ["RuntimeError: not \\ud800 Unicode"]
+    assert not harness.pending() and (await harness.job(job.id)).status == "failed"
+
+
+async def test_without_the_option_a_worker_writes_no_results(harness: StreamHarness) -> None:
+    await harness.submit()
+    await harness.work()
+    assert harness.redis.xlen(RESULTS) == 0
+
+
+async def test_results_wait_for_a_server_that_is_away(harness: StreamHarness) -> None:
+    """A result is written before its task is acknowledged, and neither is given up."""
+    job = await harness.submit()
+    await harness.publish()
+    with Proxy(urlsplit(harness.settings.url).port or 0) as proxy:
+        url = urlsplit(harness.settings.url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+        proxy.cut_at = b"settled"
+        await harness.work(write_results=True, url=url)
+        assert proxy.cut_at is None
+    assert [fields["task_id"] for _, fields in harness.redis.xrange(RESULTS)] == [job.id]
+    assert not harness.pending()

@@ -98,6 +98,26 @@ async def _is_overdue(api: Api, job_id: str) -> bool:
     return (await api.engine.jobs.get(job_id)).times_out_at < api.engine.store.now()
 
 
+async def test_a_frozen_contract_refuses_after_seconds(api: Api) -> None:
+    job = await api.submit(contract="gate-b2")
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+    failure = {"job_id": mine["id"], "token": mine["token"], "outcome": "fail", "retryable": True}
+    for seconds in (0.1, 60):
+        refused = await api.open.post(f"{API}/worker/settle", json={**failure, "after_seconds": seconds})
+        assert code(refused, 422) == "RETRY_DELAY_FROZEN"
+        assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["status"] == "running"
+    assert (await api.open.post(f"{API}/worker/settle", json=failure)).json()["status"] == "retrying"
+
+
+async def test_backoff_over_http(api: Api) -> None:
+    assert (await api.submit(backoff="60,300,900"))["backoff"] == "60,300,900"
+    assert (await api.submit())["backoff"] is None
+    frozen = {"job_type": "mail", "contract": "gate-b2", "backoff": "1"}
+    assert code(await api.open.post(f"{API}/jobs", json=frozen), 422) == "BACKOFF_FROZEN"
+    wrong = await api.open.post(f"{API}/jobs", json={"job_type": "mail", "backoff": "soon"})
+    assert code(wrong, 422) == "BACKOFF_INVALID"
+
+
 async def test_a_claim_waits_for_a_job(api: Api) -> None:
     waiting = asyncio.create_task(api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 15.0}))
     while not await api.engine.store.read(lambda tx: tx.workers.list_workers()):

@@ -16,6 +16,7 @@ from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 LACKS = "CONTRACT_LACKS_MOVE"
+FROZEN = "RETRY_DELAY_FROZEN"
 
 
 async def failure_of(handle: Any) -> JobFailed:
@@ -52,6 +53,23 @@ async def test_retry_by_the_contracts_backoff(app: Detent) -> None:
         await until(lambda: _retried(handle))
     job = await handle.job()
     assert job.due_at is not None and 1 * SECOND <= job.due_at - job.updated_at <= 1.3 * SECOND
+
+
+async def test_a_frozen_contract_drops_the_delay_of_a_retry(app: Detent, caplog: pytest.LogCaptureFixture) -> None:
+    """The failure is settled by the rules of the contract; the log says what was refused."""
+
+    @app.job("work", contract="gate-b2")
+    async def work() -> None:
+        raise Retry("rate limited", after=0.01)
+
+    handle = await work.enqueue()
+    async with working(app):
+        await until(lambda: _retried(handle))
+    job = await handle.job()
+    assert job.due_at is not None and 1 * SECOND <= job.due_at - job.updated_at <= 1.3 * SECOND
+    assert (job.status, job.error_message, job.failures) == ("retrying", "rate limited", 1)
+    assert [e["data"]["code"] for e in await handle.events() if e["event"] == "settle.refused"] == [FROZEN]
+    assert any(job.id in line and FROZEN in line for line in caplog.messages)
 
 
 async def _retried(handle: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from detent.client.app import Detent
-from detent.client.connect import default_url, environment_approval_policy, store_from
+from detent.client.connect import default_url, engine_from, store_from
 from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
@@ -72,7 +72,7 @@ class ConnectionOptions:
 
         async def run() -> T:
             store = store_from(self.url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
-            engine = Engine(store, approval_policy=environment_approval_policy())
+            engine = engine_from(store)
             try:
                 await engine.open()
                 return await act(engine)

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput, JobFailed
+from detent.core.options.backoff import backoff_text
 from detent.engine import Engine
 from detent.engine.submit.submission import MAX_PAYLOAD
 from detent.engine.tracing import Tracer
@@ -19,7 +20,7 @@ from detent.handler.handler import Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
-from .connect import configured_contracts, default_url, environment_approval_policy, store_from
+from .connect import configured_contracts, default_url, engine_from, store_from
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
@@ -115,6 +116,8 @@ class Detent(Scheduling, Limited):
         max_retries: how often a failed execution is repeated, 0 to 1000. Default: the contract's (standard: 3).
         timeout: seconds an execution may take; then it fails, and is retried if the contract allows. Default: none.
         priority: -100 to 100; higher is claimed first. Default 0.
+        backoff: seconds before each retry, `[60, 300, 900]` (the last one repeats), `Fixed(5)` or `Exponential(base=1,
+            factor=2, cap=60, jitter=0.1)`. Default: the contract's. A contract with frozen retries refuses it.
         permanent_errors: a tuple of exception classes that fail the job without a retry. Default: none.
         retryable_errors: a tuple of exception classes that are retried although the contract treats their error code as
             permanent. Default: none.
@@ -129,12 +132,15 @@ class Detent(Scheduling, Limited):
             the event loop.
 
         Raises InvalidInput: OPTION_UNKNOWN for an unknown option; HANDLER_INVALID if the name is declared twice or the
-        function cannot be a handler. Values such as max_retries and priority are checked when a job is enqueued.
+        function cannot be a handler; BACKOFF_INVALID. Values such as max_retries and priority, and whether the contract
+        allows them, are checked when a job is enqueued.
         """
         try:
             settings = replace(self._job_defaults, **options)
         except TypeError as error:
             raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
+        if settings.backoff is not None:
+            backoff_text(settings.backoff)
 
         def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
             if name in self.jobs:
@@ -222,9 +228,8 @@ class Detent(Scheduling, Limited):
         store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
         """
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
-        engine = Engine(store_from(self.url, **store_options), contracts, **self._engine_options)
+        engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
-        engine.approval_policy = engine.approval_policy or environment_approval_policy()
         return engine
 
     @property

@@ -1,4 +1,5 @@
-"""Makes the store of a database URL, the stream transport of a Redis URL, and the contracts with their settings."""
+"""Makes the store of a database URL, the engine on it, the stream transport of a Redis URL, and contracts with their
+settings."""
 
 import os
 import re
@@ -11,7 +12,10 @@ from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
 from detent.core.contract.builtin import CONTRACTS, find_contract
 from detent.core.contract.io import with_tables
 from detent.core.contract.model import Contract
-from detent.core.errors import ContractError, InvalidInput
+from detent.core.errors import ContractError, InvalidInput, check_number
+from detent.core.options.backoff import backoff_text, parse_backoff
+from detent.core.options.job_options import MAX_RETRIES
+from detent.engine import Engine
 from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
 
@@ -53,7 +57,33 @@ def store_from(
     )
 
 
-def environment_approval_policy() -> ApprovalPolicy | None:
+def engine_from(store: Store, contracts: Mapping[str, Contract] | None = None, **options: Any) -> Engine:
+    """An engine on this store, not opened yet, with what the environment sets and the options leave open."""
+    options["approval_policy"] = options.get("approval_policy") or _environment_approval_policy()
+    return Engine(store, contracts, stream_retry=_environment_stream_retry(), **options)
+
+
+def from_environment(name: str, *, bare: bool = True) -> str | None:
+    """$DETENT_<NAME>; with `bare` also $<NAME>, as the document of the stream protocol calls it."""
+    return os.environ.get(f"DETENT_{name.upper()}") or (os.environ.get(name.upper()) if bare else None)
+
+
+def _environment_stream_retry() -> dict[str, Any]:
+    """max_retries and backoff of stream contracts in this process. Raises InvalidInput (SETTING_INVALID)."""
+    fields: dict[str, Any] = {}
+    if text := from_environment("max_retries"):
+        number = int(text) if text.isdecimal() else text
+        check_number(number, "MAX_RETRIES", 0, MAX_RETRIES, "SETTING_INVALID")
+        fields["max_retries"] = number
+    if text := from_environment("retry_backoff_s"):
+        try:
+            fields["backoff"] = parse_backoff(backoff_text(text))
+        except InvalidInput as error:
+            raise InvalidInput(f"RETRY_BACKOFF_S: {error.message}", code="SETTING_INVALID") from None
+    return fields
+
+
+def _environment_approval_policy() -> ApprovalPolicy | None:
     """The approval policy in the file $DETENT_GUARD; None if it is not set. Raises InvalidInput (GUARD_INVALID)."""
     path = os.environ.get("DETENT_GUARD")
     if not path:

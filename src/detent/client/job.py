@@ -55,7 +55,7 @@ class JobDefinition(Generic[P, R]):
         scope: keys are unique within their tenant and this scope. Default: one scope for all.
         tenant: the tenant the job belongs to. Default "default".
         priority: -100 to 100; higher is claimed first.
-        queue, max_retries, timeout: instead of what `@app.job` declares; timeout in seconds.
+        queue, max_retries, timeout, backoff: instead of what `@app.job` declares; timeout in seconds.
         trace_id: the trace id of the job. Default: made by the contract.
         task_id: the task this job is a run of, for contracts that have tasks (men, p3c).
         hold: True waits for a person's approval before the first execution.

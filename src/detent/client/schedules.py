@@ -186,7 +186,7 @@ class Scheduling:
         misfire: what happens to missed runs: "once" (the latest, the default), "all" (up to misfire_limit, 10), "skip".
         misfire_grace: seconds a run may be late before it counts as missed. Default 60.
         overlap: while a job of an earlier run has not ended: "allow" (the default), "skip" or "cancel" that job.
-        contract, queue, tenant, priority, max_retries, timeout, limit_key: as in `Detent.job` and `using`.
+        contract, queue, tenant, priority, max_retries, timeout, limit_key, backoff: as in `Detent.job` and `using`.
         deadline: seconds after it is due in which a job must start, else it is cancelled.
 
         Raises InvalidInput: SCHEDULE_INVALID, SCHEDULE_EXISTS, OPTION_UNKNOWN, PAYLOAD_INVALID.

@@ -1,7 +1,6 @@
 """An application on Redis Streams: its settings from the environment, its orchestrator and its stream worker."""
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from detent.streams.orchestrator import Orchestrator
 from detent.streams.relay import Relay
 from detent.streams.stream_worker import StreamWorker
 
-from .connect import redis_url, stream_transport_from
+from .connect import from_environment, redis_url, stream_transport_from
 
 if TYPE_CHECKING:
     from .app import Detent
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("detent.streams.relay")
 _ALSO_WITHOUT_PREFIX = {"visibility_timeout_s", "heartbeat_interval_s"}
 """Settings that the protocol's document names without the prefix DETENT_."""
-_NOT_IN_ENVIRONMENT = {"url", "autoclaim"}
 _POSITIVE = ("visibility_timeout_s", "heartbeat_interval_s", "max_message_bytes", "max_length", "dlq_length")
 
 
@@ -37,24 +35,17 @@ def stream_settings(url: str | None = None, **options: Any) -> StreamSettings:
     server_url = url or redis_url()
     if not server_url:
         raise InvalidInput("no Redis server is set; set DETENT_REDIS_URL or --redis-url", code="REDIS_URL_MISSING")
-    names = [field.name for field in fields(StreamSettings) if field.name not in _NOT_IN_ENVIRONMENT]
-    from_environment = {name: text for name in names if (text := _from_environment(name))}
+    names = [field.name for field in fields(StreamSettings) if field.name != "url"]
+    environment = {name: text for name in names if (text := from_environment(name, bare=name in _ALSO_WITHOUT_PREFIX))}
     chosen = {name: value for name, value in options.items() if value is not None}
     try:
-        settings = pydantic.TypeAdapter(StreamSettings).validate_python(
-            {**from_environment, **chosen, "url": server_url}
-        )
+        settings = pydantic.TypeAdapter(StreamSettings).validate_python({**environment, **chosen, "url": server_url})
     except pydantic.ValidationError as error:
         raise invalid_value(error, code="SETTING_INVALID") from None
     for name in _POSITIVE:
         if getattr(settings, name) <= 0:
             raise InvalidInput(f"{name} must be above 0, got {getattr(settings, name)}", code="SETTING_INVALID")
     return settings
-
-
-def _from_environment(name: str) -> str | None:
-    without_prefix = os.environ.get(name.upper()) if name in _ALSO_WITHOUT_PREFIX else None
-    return os.environ.get(f"DETENT_{name.upper()}") or without_prefix
 
 
 def has_stream_jobs(app: "Detent") -> bool:

@@ -61,6 +61,10 @@ def check_number(value: Any, field: str, low: float, high: float, code: str, *, 
         raise InvalidInput(f"{field} must be {kind} from {low} to {high}, got {value!r:.60}", code=code, field=field)
 
 
+class RetryDelayFrozen(InvalidInput, code="RETRY_DELAY_FROZEN"):
+    """A failure asks for a delay of its retry, but its contract fixes the delays."""
+
+
 class InvalidSchedule(InvalidInput, code="SCHEDULE_INVALID"):
     """A value of a schedule is not valid. A contract may replace the code."""
 

@@ -4,8 +4,10 @@ import json
 from dataclasses import dataclass, replace
 
 from detent.core.contract.model import Contract, Move
+from detent.core.options.backoff import parse_backoff
 
 from .decide import add_move, decide
+from .errors import RetryDelayFrozen
 from .job import Change, Facts, Failure, Job, Micros, Wait
 from .retry import Jitter, deterministic_jitter
 
@@ -46,13 +48,17 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
 def after_failure(
     contract: Contract, job: Job, failure: Failure, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:
-    """The change for a failed execution: RETRY if the failure is retryable and retries are left, else FAIL."""
+    """The change for a failed execution: RETRY if the failure is retryable and retries are left, else FAIL.
+
+    Raises RetryDelayFrozen if the failure chooses a delay and the contract does not allow it.
+    """
+    if failure.after is not None and contract.retry.frozen:
+        message = f"{contract.name} fixes the delays before retries; leave out after (after_seconds)"
+        raise RetryDelayFrozen(f"{message}, or use another contract", field="after_seconds")
     failure = _completed(contract, failure)
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
         return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
-    delay = failure.after
-    if delay is None:
-        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
+    delay = retry_delay(contract, job, jitter) if failure.after is None else failure.after
     return decide(contract, job, Move.RETRY, now, replace(facts, failure=failure, delay=delay))
 
 
@@ -62,6 +68,12 @@ def _completed(contract: Contract, failure: Failure) -> Failure:
     if retryable is None and failure.origin in contract.retry.opt_in:
         retryable = False
     return replace(failure, code=failure.code or contract.code("execution_failed"), retryable=retryable)
+
+
+def retry_delay(contract: Contract, job: Job, jitter: Jitter) -> Micros:
+    """How long the next retry of this job waits: by the job's own backoff, else by that of the contract."""
+    backoff = contract.retry.backoff if job.backoff is None else parse_backoff(job.backoff)
+    return backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
 
 
 def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:

@@ -47,16 +47,21 @@ class Backoff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """min(cap, base * factor^(retry_no - 1)) + jitter in [0, jitter_ms]; retry_no counts from 1."""
+    """min(cap, base * factor^(retry_no - 1)) + jitter in [0, jitter_ms]; retry_no counts from 1.
+
+    jitter_percent raises the upper end of the jitter by this part of the delay.
+    """
 
     base_ms: int = 1_000
     cap_ms: int = 30_000
     jitter_ms: int = 300
-    factor: int = 2
+    factor: float = 2
+    jitter_percent: int = 0
 
     def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int:
-        grown: int = self.base_ms * self.factor ** min(retry_no - 1, 62)
-        return min(self.cap_ms, grown) + (jitter(job_id, retry_no, self.jitter_ms) if self.jitter_ms else 0)
+        delay = int(min(self.cap_ms, self.base_ms * self.factor ** min(retry_no - 1, 62)))
+        upper = self.jitter_ms + delay * self.jitter_percent // 100
+        return delay + (jitter(job_id, retry_no, upper) if upper else 0)
 
     def as_dict(self) -> dict[str, Any]:
         return {"kind": "exponential", **plain(self)}

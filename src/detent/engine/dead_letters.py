@@ -261,7 +261,7 @@ async def _submit_copy(
     new_id: str | None,
     delay: float = 0.0,
 ) -> Submitted:
-    """Submit with reset counters and without the old idempotency key, but with the origin's options and effect keys."""
+    """Submit with reset counters, but with the origin's options and effect keys; the contract may keep its key."""
     root, act = (source.job_id, "dlq.requeue") if isinstance(source, DeadLetter) else (source.id, "job.requeue")
     content = json.loads(source.payload) if payload is None else payload
     submission = Submission(source.job_type, content, source.contract, source.queue, source.tenant_id, delay=delay)
@@ -272,6 +272,7 @@ async def _submit_copy(
             **{name: getattr(origin, name) for name in KEPT_BY_REQUEUES},
             max_retries=origin.max_retries,
             effect_root=origin.effect_root or root,
+            idempotency_key=origin.idempotency_key if runtime.contract(origin.contract).keys.kept_by_requeue else None,
         )
     (submitted,) = await submit_within_quotas(tx, [prepare(runtime, submission, tx.now)])
     data = {"requeued_as": submitted.job.id, "repaired": payload is not None}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Phase
+from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable
 from detent.core.job import Change, Job, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
@@ -65,7 +65,12 @@ class Engine(Runtime):
     @operators_only
     async def open(self) -> None:
         await self.store.open(self.declared_contracts, CONTRACTS)
-        self.contracts = self.store.contracts
+        self.contracts = {name: self._with_stream_retry(stored) for name, stored in self.store.contracts.items()}
+
+    def _with_stream_retry(self, contract: Contract) -> Contract:
+        if not self.stream_retry or not contract.uses_stream or contract.retry.frozen:
+            return contract
+        return contract.with_options(retry=replace(contract.retry, **self.stream_retry))
 
     @operators_only
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import request_cancel
 from detent.core.errors import DetentError, InvalidInput, SignalRefused
 from detent.core.job import Change, Facts, Failure, Job, Signal, unchanged
-from detent.core.outcome import may_retry
+from detent.core.outcome import may_retry, retry_delay
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
@@ -245,7 +245,7 @@ def _facts_for_forced_move(runtime: Runtime, contract: Contract, job: Job, move:
     if move in (Move.RETRY, Move.FAIL):
         failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
     if move is Move.RETRY:
-        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, runtime.jitter) * 1_000
+        delay = retry_delay(contract, job, runtime.jitter)
     if move is Move.EXPIRE:
         failure = Failure(contract.code("lost"), f"set by {actor}", "Transition")
     return Facts(

@@ -55,6 +55,7 @@ class Runtime:
         jitter: Jitter = deterministic_jitter,
         max_payload: int = MAX_PAYLOAD,
         approval_policy: ApprovalPolicy | None = None,
+        stream_retry: Mapping[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.declared_contracts = dict(contracts or {})
@@ -63,6 +64,8 @@ class Runtime:
         self.jitter = jitter
         self.max_payload = max_payload
         self.approval_policy = approval_policy
+        self.stream_retry = stream_retry or {}
+        """Fields of RetryRule that differ in this process, for contracts that use the stream and are not frozen."""
         self.quota_cache = QuotaCache(store)
 
     def contract(self, name: str | None) -> Contract:

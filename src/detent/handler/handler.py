@@ -10,6 +10,7 @@ import pydantic
 import pydantic_core
 
 from detent.core.errors import InvalidInput
+from detent.core.options.backoff import Backoff
 
 from .base_context import PARK_SECONDS, BaseContext
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
@@ -28,6 +29,7 @@ class Options:
     max_retries: int | None = None
     timeout: float | None = None
     priority: int | None = None
+    backoff: Backoff | None = None
     permanent_errors: tuple[type[BaseException], ...] = ()
     retryable_errors: tuple[type[BaseException], ...] = ()
     capture_logs: bool = False

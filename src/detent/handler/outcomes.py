@@ -7,7 +7,8 @@ class Retry(Exception):
     """Raise it in a handler to fail this execution and run the job again.
 
     It counts as a failure and uses up one retry; with no retries left the job fails. `after` is the delay in seconds
-    before the next execution; without it the backoff of the contract applies.
+    before the next execution; without it the backoff of the job or of its contract applies. A contract with frozen
+    retries (gate-b2) refuses `after` (RETRY_DELAY_FROZEN): its own backoff applies, and the log of the job says so.
 
         raise Retry("rate limited", after=30)
     """

@@ -37,8 +37,8 @@ class StreamSettings:
     """While the task stream is this long, nothing is published; the tasks stay in the outbox."""
     dlq_length: int = 10_000
     """The dead letter stream is trimmed to about this length; the database keeps all dead letters."""
-    autoclaim: bool | None = None
-    """True: XAUTOCLAIM. False: XPENDING and XCLAIM, for servers before Redis 6.2. None: by the server's version."""
+    write_results: bool = False
+    """True: a Detent worker writes the results of its tasks to the result stream, for readers outside."""
 
     @property
     def beat_seconds(self) -> float:
@@ -84,6 +84,8 @@ class Result(NamedTuple):
     worker: str
     fields: Mapping[bytes, bytes]
     problem: str | None = None
+    settled: bool = False
+    """True: written by a Detent worker after its commit, for readers outside."""
 
 
 class IdleMessage(NamedTuple):
@@ -163,8 +165,11 @@ class ResultStream(Protocol):
     """The streams from the workers: results, and dead letters for readers outside."""
 
     async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str: ...
+    async def publish_results(self, results: Sequence[Mapping[str, str]]) -> None: ...
     async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
-    async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
+    async def acknowledge_results(self, ids: Sequence[str]) -> None:
+        """Acknowledge results; if no other group reads them, delete them at once."""
+        ...
 
 
 class StreamMaintenance(Protocol):

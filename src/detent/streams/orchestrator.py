@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.model import Phase
@@ -12,7 +13,7 @@ from detent.core.job import DEAD_LETTER, TASK, Job
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.streams import deliveries
-from detent.engine.streams.poisoned_messages import dead_letter_message
+from detent.engine.streams.poisoned_messages import dead_letter_delivery, dead_letter_message, unknown_task
 from detent.handler.lease import Reading
 from detent.ports.clock import Clock
 from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport
@@ -142,9 +143,9 @@ class Orchestrator:
         limits = self._lease, self._settings.max_deliveries
         applied = await self._store.write(lambda tx: deliveries.apply_results(self.engine, tx, results, *limits))
         for result in applied.unknown:
-            problem = result.problem or _unknown_task(result.task_id)
-            origin = (self._settings.result_stream, result.id)
-            await self._dead_letter(origin, result.fields, "RESULT_INVALID", problem)
+            origin, problem = (self._settings.result_stream, result.id), result.problem or unknown_task(result.task_id)
+            message = (self.id, origin, result.fields, "RESULT_INVALID", problem)
+            await self._store.write(partial(dead_letter_message, self.engine, *message))
         await self.transport.tasks.acknowledge(applied.ended)
         await self.transport.results.acknowledge_results([result.id for result in results])
         return [None] * len(results)
@@ -162,14 +163,20 @@ class Orchestrator:
                 while await self.reclaim() == BATCH:
                     pass
                 await self.recover_lost_messages()
-            now = self._clock.monotonic()
+            await self._trim(self._clock.monotonic())
+            await asyncio.sleep(pause)
+
+    async def _trim(self, now: float) -> None:
+        """Errors are only logged: a server that refuses to trim must not keep lost messages from being reclaimed."""
+        try:
             if now >= self._next_trim:
                 self._next_trim = now + _TRIM_SECONDS
                 await self.transport.maintenance.trim()
             if now >= self._next_removal:
                 self._next_removal = now + _REMOVE_CONSUMERS_SECONDS
                 await self.transport.maintenance.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
-            await asyncio.sleep(pause)
+        except Exception as error:
+            log.warning("trimming the streams failed: %s", error)
 
     async def check_epoch(self) -> None:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""
@@ -235,18 +242,8 @@ class Orchestrator:
         self._republished_at |= {job.token: now for job in expired if job.token and job.id in lost}
 
     async def dead_letter_delivery(self, delivery: Delivery) -> None:
-        if delivery.fields:
-            code = "SCHEMA_INVALID" if delivery.problem else "TASK_UNKNOWN"
-            problem = delivery.problem or _unknown_task(delivery.task_id)
-            origin = (self._settings.task_stream, delivery.message_id)
-            await self._dead_letter(origin, delivery.fields, code, problem)
+        await dead_letter_delivery(self.engine, self.id, self._settings.task_stream, delivery)
         await self.transport.tasks.acknowledge([delivery.message_id])
-
-    async def _dead_letter(
-        self, origin: tuple[str, str], fields: Mapping[bytes, bytes], code: str, problem: str
-    ) -> None:
-        message = (self.id, origin, fields, code, problem)
-        await self._store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
 
 
 async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], Pauses]:
@@ -257,7 +254,3 @@ async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[
 def _is_claimable_now(job: Job, now: int) -> bool:
     """Claimable, or leased with an expired lease."""
     return job.phase is Phase.CLAIMABLE or (job.phase is Phase.LEASED and (job.lease_until or 0) <= now)
-
-
-def _unknown_task(task_id: str) -> str:
-    return f"there is no task {task_id[:80]!r}"

@@ -11,13 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 from detent.core.contract.builtin import stream_contract_names
+from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
-from detent.core.outcome import Failed, Stopped
+from detent.core.outcome import Failed, Stopped, Succeeded
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
+from detent.engine.execution.settle import sanitize
 from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
-from detent.engine.streams.poisoned_messages import dead_letter_message
+from detent.engine.streams.poisoned_messages import dead_letter_delivery
 from detent.handler.handler import Handler
 from detent.ports.claims import Claimed, NamedClaim
 from detent.ports.stream import Delivery, StreamTransport, StreamUnavailable
@@ -29,7 +31,7 @@ from detent.worker.worker import Worker
 log = logging.getLogger("detent.streams.stream_worker")
 _BLOCK_SECONDS = 1.0
 _MAX_PENDING_ACKS = 100_000
-"""Acknowledgements kept while the server is unreachable; an orchestrator acknowledges what exceeds this."""
+"""Acknowledgements and results kept while the server is unreachable; an orchestrator acknowledges what exceeds this."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
@@ -54,6 +56,8 @@ class StreamWorker(Worker):
         self._being_claimed: set[str] = set()
         """Ids of unclaimed messages that a batch in flight is claiming."""
         self._acks: list[str] = []
+        self._results: list[dict[str, str]] = []
+        """Messages for the result stream that are not written yet; always empty without `write_results`."""
         self._ack_task: asyncio.Task[None] | None = None
 
     async def run(self, *, handle_signals: bool = True) -> int:
@@ -89,6 +93,9 @@ class StreamWorker(Worker):
         named = {d.task_id: NamedClaim(d.task_id, d.message_id, d.retry_count) for d in reversed(deliveries)}
         request = self.engine.claim_request(self.id, batch.claim_limit, self.lease_seconds, named=list(named.values()))
         result = await self.engine.settle_and_claim(batch.settled, request if named else None)
+        if self.transport.settings.write_results:
+            done = [s for s in batch.settled if s.id not in result.refused and s not in result.later]
+            self._results += [message for s in done if (message := _result_message(self.id, s))]
         self._acknowledge(_settled_messages(batch.settled, result))
         if deliveries:
             result.claimed += await self._receive_unclaimed(deliveries, {claimed.token for claimed in result.claimed})
@@ -107,7 +114,7 @@ class StreamWorker(Worker):
             deliveries += self._reserve(limit - len(deliveries))
         for delivery in deliveries:
             if delivery.problem is not None:
-                await self._dead_letter(delivery, "SCHEMA_INVALID", delivery.problem)
+                await self._dead_letter(delivery)
         return [delivery for delivery in deliveries if delivery.problem is None]
 
     def _reserve(self, limit: int) -> list[Delivery]:
@@ -117,12 +124,9 @@ class StreamWorker(Worker):
         self._being_claimed.update(delivery.message_id for delivery in reserved)
         return reserved
 
-    async def _dead_letter(self, delivery: Delivery, code: str, problem: str) -> None:
-        origin = (self.transport.settings.task_stream, delivery.message_id)
-        log.error("message %s is not a valid task: %s", delivery.message_id, problem)
-        if delivery.fields:
-            message = (self.id, origin, delivery.fields, code, problem)
-            await self.engine.store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
+    async def _dead_letter(self, delivery: Delivery) -> None:
+        log.error("message %s is not a valid task: %s", delivery.message_id, delivery.problem or "its task is unknown")
+        await dead_letter_delivery(self.engine, self.id, self.transport.settings.task_stream, delivery)
         self._unclaimed.pop(delivery.message_id, None)
         self._being_claimed.discard(delivery.message_id)
         self._acknowledge([delivery.message_id])
@@ -134,7 +138,7 @@ class StreamWorker(Worker):
             return []
         received = await self.engine.store.write(lambda tx: receive_deliveries(self.engine, tx, self.claimer, left))
         for delivery in received.unknown:
-            await self._dead_letter(delivery, "TASK_UNKNOWN", f"there is no task {delivery.task_id[:80]!r}")
+            await self._dead_letter(delivery)
         handled = {job.token for job in received.claimed} | {delivery.message_id for delivery in received.unknown}
         self._acknowledge([delivery.message_id for delivery in left if delivery.message_id not in handled])
         return received.claimed
@@ -161,13 +165,17 @@ class StreamWorker(Worker):
             self._ack_task = asyncio.create_task(self._send_acks())
 
     async def _send_acks(self) -> None:
+        """Write results and acknowledge messages, until all of them are sent."""
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while self._acks:
             ids, self._acks = self._acks[-_MAX_PENDING_ACKS:], []
+            results, self._results = self._results[-_MAX_PENDING_ACKS:], []
             try:
+                await self.transport.results.publish_results(results)
+                results = []
                 await self.transport.tasks.acknowledge(ids)
             except StreamUnavailable:
-                self._acks = ids + self._acks
+                self._acks, self._results = ids + self._acks, results + self._results
                 if self._closing:
                     return
                 await backoff.pause()
@@ -216,6 +224,19 @@ def _settled_messages(settled: Sequence[Settlement], result: BatchResult) -> lis
         and not isinstance(settlement.outcome, Stopped)
         and (settlement.id not in result.refused or isinstance(result.refused[settlement.id], StaleLease))
     ]
+
+
+def _result_message(worker: str, settlement: Settlement) -> dict[str, str] | None:
+    """The fields for the result stream; None for an execution that ended without a result."""
+    head = {"task_id": settlement.id, "message_id": settlement.token, "worker": worker, "settled": "true"}
+    match settlement.outcome:
+        case Succeeded(result):
+            return {**head, "status": ResultStatus.SUCCEEDED, "output": result or "null"}
+        case Failed(failure):
+            error = {"error": sanitize(failure.message) or "", "error_code": sanitize(failure.code) or ""}
+            retryable = "false" if failure.retryable is False else "true"
+            return {**head, "status": ResultStatus.FAILED, **error, "retryable": retryable}
+    return None
 
 
 class StreamLeaseListener:

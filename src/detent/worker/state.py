@@ -3,9 +3,9 @@
 import heapq
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from detent.core.errors import DetentError, StaleLease
+from detent.core.errors import DetentError, RetryDelayFrozen, StaleLease
 from detent.core.job import Failure, Micros
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, timeout_failure
 from detent.core.times import SECOND
@@ -404,7 +404,7 @@ def _failures_for_refused(settled: Iterable[Settlement], refused: Mapping[str, D
     """Settlements that fail the job for good, with the code of the refusal, where the engine refused an outcome.
 
     Otherwise the lease would expire and the job would run again without end. Lost leases are left alone: the job
-    belongs to another worker.
+    belongs to another worker. Of a failure with a delay that the contract does not allow, only the delay is dropped.
     """
     failures = []
     for settlement in settled if refused else ():
@@ -414,6 +414,8 @@ def _failures_for_refused(settled: Iterable[Settlement], refused: Mapping[str, D
         if isinstance(outcome, Failed) and outcome.failure.error_class == _OUTCOME_REFUSED:
             continue
         failure = Failure(error.code, error.message, _OUTCOME_REFUSED, retryable=False)
+        if isinstance(error, RetryDelayFrozen) and isinstance(outcome, Failed):
+            failure = replace(outcome.failure, after=None)
         failures.append(settlement._replace(outcome=Failed(failure)))
     return failures
 

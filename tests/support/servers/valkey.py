@@ -38,7 +38,8 @@ def program() -> str:
 class Server:
     """One server process on a free port, memory only; can be killed, emptied and made a replica."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, binary: str | None = None) -> None:
+        self.binary = binary or program()
         self.folder = Path(tempfile.mkdtemp(prefix="detent-valkey-"))
         self.port = free_port()
         self.words = words
@@ -48,7 +49,7 @@ class Server:
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         words += [*self.words] or ["--save", "", "--appendonly", "no"]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen([program(), *words], stdout=log, stderr=log)
+            self.process = subprocess.Popen([self.binary, *words], stdout=log, stderr=log)
         for _ in range(500):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 0.2).close()
@@ -76,7 +77,7 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
     def client(self) -> "redis.Redis[Any]":
-        return redis.Redis(port=self.port, decode_responses=True)
+        return redis.Redis(port=self.port, decode_responses=True, protocol=2)
 
 
 @contextmanager

@@ -36,6 +36,11 @@ async def fail(ctx: Context) -> None:
     raise RuntimeError("it does not work")
 
 
+@tools.job("garble", contract="streams")
+async def garble(ctx: Context) -> None:
+    raise RuntimeError("not \ud800 Unicode")
+
+
 def handlers() -> dict[str, Handler]:
     return {name: definition.handler for name, definition in tools.jobs.items()}
 
@@ -43,10 +48,10 @@ def handlers() -> dict[str, Handler]:
 class StreamHarness:
     """One engine, one Redis database, and an orchestrator between them."""
 
-    def __init__(self, engine: Engine, clock: FakeClock, **options: Any) -> None:
+    def __init__(self, engine: Engine, clock: FakeClock, redis_url: str | None = None) -> None:
         self.engine, self.clock = engine, clock
-        self.settings = StreamSettings(fresh_url(), visibility_timeout_s=VISIBILITY_SECONDS, **options)
-        self.redis: Any = redis.Redis.from_url(self.settings.url, decode_responses=True)
+        self.settings = StreamSettings(redis_url or fresh_url(), visibility_timeout_s=VISIBILITY_SECONDS)
+        self.redis: Any = redis.Redis.from_url(self.settings.url, decode_responses=True, protocol=2)
         self.transports: list[RedisStreamTransport] = []
         self.orchestrator = self.new_orchestrator()
 

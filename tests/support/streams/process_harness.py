@@ -32,7 +32,7 @@ class ProcessHarness:
         self.diary = folder / "diary"
         self.diary.touch()
         self.log = folder / "log"
-        self.redis: Any = redis.Redis.from_url(redis_url, decode_responses=True)
+        self.redis: Any = redis.Redis.from_url(redis_url, decode_responses=True, protocol=2)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.database: Database | None = None
         self.app: Detent = application

@@ -112,6 +112,7 @@ def _event_row(event: Event) -> list[str | None]:
 
 
 @group.command("requeue")
+@group.command("replay")  # the word of the streams document
 def requeue_dead_letters(
     some_id: OptionalId = None,
     *,

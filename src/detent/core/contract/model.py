@@ -61,6 +61,8 @@ class KeyRule:
     critical_fields: tuple[str, ...] = ()
     blank_is_absent: bool = False
     task_id_is_key: bool = False
+    kept_by_requeue: bool = False
+    """True: a requeued job has the key of the first job, for the effects of its workers. The first one owns it."""
 
     def generated_key(self, job_id: str) -> str | None:
         """The key of a job that was submitted without one. It needs no row in keys: the job's id is unique."""

@@ -73,7 +73,7 @@ STREAMS = Contract(
     loss=LossRule(Move.RECLAIM, charged=False),
     stop=StopRule(None),
     dead_letters=DeadLetterRule(discard_people=1, note="task.dlq"),
-    keys=KeyRule(scope=(), generated=True, same_content="nothing"),
+    keys=KeyRule(scope=(), generated=True, same_content="nothing", kept_by_requeue=True),
     approval_statuses=frozenset({"waiting_approval"}),
     approval_notes={"requested": "approval.requested", "rejected": "approval.rejected"},
     retry_counter="failures",

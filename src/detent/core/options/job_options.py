@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypedDict
 
+from .backoff import FORMS, PATTERN, Backoff, backoff_text
 from .option import COMMAND, FLAG, NAME, NAME_OR_EMPTY, OBJECT, PYTHON, REST, integer, number, option
 
 MAX_RETRIES = 1_000
@@ -36,6 +37,12 @@ class RunOptions:
         code="TIMEOUT_INVALID",
     )
     limit_key: str = option("", "The key for limits per key.", NAME_OR_EMPTY)
+    backoff: str | None = option(
+        None,
+        f"Seconds before each retry, instead of the contract's; the last one repeats: {FORMS}.",
+        {"type": "string", "pattern": PATTERN},
+        convert=backoff_text,
+    )
 
     def job_options(self, **changes: Any) -> dict[str, Any]:
         """The job of this row or request as keyword arguments: handler, payload, contract and options."""
@@ -127,6 +134,7 @@ class DeclaredOptions(TypedDict, total=False):
     max_retries: int | None
     timeout: float | None
     priority: int | None
+    backoff: Backoff | None
 
 
 class UsingOptions(DeclaredOptions, total=False):

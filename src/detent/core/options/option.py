@@ -1,6 +1,6 @@
 """One option of a job or a schedule: its default, its help text, and the JSON schema of its values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -38,9 +38,13 @@ class Option:
     """The stored number is this many times the number in Python: 1000 for seconds that are stored as milliseconds."""
     code: str = ""
     """The error code for a number out of its range."""
+    convert: Callable[[Any], Any] | None = None
+    """Makes the stored value of one from Python."""
 
     def stored(self, value: Any) -> Any:
-        """A value from Python in the unit of the column."""
+        """A value from Python in the form of the column."""
+        if self.convert is not None and value is not None:
+            return self.convert(value)
         return value if self.factor == 1 or value is None else int(value * self.factor)
 
 

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from detent.core.schedule import Misfire, Overlap
 
+from .backoff import Backoff
 from .job_options import MAX_SPAN_MS, RequestOptions
 from .option import LINE, integer, number, option
 
@@ -73,4 +74,5 @@ class ScheduleKeywords(TypedDict, total=False):
     max_retries: int | None
     timeout: float | None
     limit_key: str
+    backoff: Backoff | None
     deadline: float | None

@@ -107,8 +107,9 @@ async def apply_results(
 ) -> AppliedResults:
     """Apply the results of workers that use only the stream, in the order of the stream."""
     applied = AppliedResults()
-    jobs = await tx.jobs.lock(sorted({result.task_id for result in results}))
-    for result in results:
+    open_results = [result for result in results if not result.settled]
+    jobs = await tx.jobs.lock(sorted({result.task_id for result in open_results}))
+    for result in open_results:
         job = jobs.get(result.task_id)
         if job is None or not result.message_id or not runtime.contract(job.contract).uses_stream:
             applied.unknown.append(result)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
@@ -11,6 +12,7 @@ from detent.core.job import Facts, Failure, Job
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import prepare, submit_in_transaction
 from detent.engine.submit.submission import Submission, check_name, refuse_constant
+from detent.ports.stream import Delivery
 from detent.ports.tx import Tx
 
 _MAX_FIELD = 2_000
@@ -19,12 +21,12 @@ _MAX_FIELDS = 20
 
 async def dead_letter_message(
     runtime: Runtime,
-    tx: Tx,
     worker: str,
     origin: tuple[str, str],
     fields: Mapping[bytes, bytes],
     code: str,
     problem: str,
+    tx: Tx,
 ) -> Job | None:
     """Claim and fail the job of a poisoned message in one commit; without a known task, submit one first.
 
@@ -45,6 +47,19 @@ async def dead_letter_message(
     )
     submitted = await submit_in_transaction(tx, prepare(runtime, submission, tx.now, apply_policy=False))
     return None if submitted.hit else await _fail(runtime, tx, submitted.job, worker, origin, code, problem)
+
+
+async def dead_letter_delivery(runtime: Runtime, worker: str, stream: str, delivery: Delivery) -> None:
+    """Record a delivery that is invalid, or names a task that does not exist, unless it was deleted from the stream."""
+    if delivery.fields:
+        code = "SCHEMA_INVALID" if delivery.problem else "TASK_UNKNOWN"
+        problem = delivery.problem or unknown_task(delivery.task_id)
+        origin = (stream, delivery.message_id)
+        await runtime.store.write(partial(dead_letter_message, runtime, worker, origin, delivery.fields, code, problem))
+
+
+def unknown_task(task_id: str) -> str:
+    return f"there is no task {task_id[:80]!r}"
 
 
 def stream_contract(runtime: Runtime) -> Contract:

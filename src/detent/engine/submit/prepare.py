@@ -103,6 +103,8 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     change = create(contract, job, move, now, facts)
     own_id = submission.id is None  # an id of the client's choice may be in a key that another job owns
     keys = [pair for pair in keys_of(contract, change.after) if not own_id or pair[1] != generated_key]
+    if submission.requeued_from and contract.keys.kept_by_requeue:
+        keys = []
     return Prepared(submission, contract, change, keys, move, facts)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput, NotSupported, check_number
 from detent.core.job import Micros
+from detent.core.options.backoff import check_backoff
 from detent.core.options.job_options import MAX_SPAN_MS, JobOptions
 from detent.core.options.option import MAX_NAME, NAME, NAME_OR_EMPTY, REST, options_of
 from detent.core.times import from_iso
@@ -67,7 +68,7 @@ def check_submission(contract: Contract, submission: Submission, max_payload: in
             field="traceparent",
         )
     _check_key(contract, submission)
-    _check_frozen(contract, submission)
+    _check_retries(contract, submission)
     if submission.schedule_type not in (None, "at"):
         raise InvalidInput(
             f"schedule_type {submission.schedule_type!r} is not valid for a job; use a schedule for cron and every",
@@ -193,8 +194,13 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _check_frozen(contract: Contract, submission: Submission) -> None:
+def _check_retries(contract: Contract, submission: Submission) -> None:
     rule = contract.retry
     if rule.frozen and submission.max_retries not in (None, rule.max_retries):
         message = f"{contract.name} fixes max_retries at {rule.max_retries}; leave it out, or use another contract"
         raise InvalidInput(message, code="MAX_RETRIES_FROZEN", field="max_retries")
+    if submission.backoff is not None:
+        if rule.frozen:
+            message = f"{contract.name} fixes the delays before retries; leave out backoff, or use another contract"
+            raise InvalidInput(message, code="BACKOFF_FROZEN", field="backoff")
+        check_backoff(submission.backoff)

@@ -13,13 +13,17 @@ Pair = tuple[str, str]
 
 
 def expected_keys(rows: Iterable[JobRow], tables: Mapping[str, ContractTable]) -> list[tuple[Pair, str]]:
-    """The pairs that these jobs must own, each with its job. A key that is made from the job's id needs no row."""
+    """The pairs that these jobs must own, each with its job.
+
+    A key that is made from the job's id needs no row, one that was kept by a requeue belongs to the first job.
+    """
     expected: list[tuple[Pair, str]] = []
     for row in rows:
         key, table = row.idempotency_key, tables.get(row.contract)
         if table is None or (key is None and not table.contract.keys.task_id_is_key):
             continue
-        if key == table.contract.keys.generated_key(row.id):
+        rule = table.contract.keys
+        if key == rule.generated_key(row.id) or (row.requeued_from and rule.kept_by_requeue):
             key = None
         columns = (row.tenant_id, key, row.idempotency_scope, row.task_id)
         expected += [(pair, row.id) for pair in _pairs(table.contract, row.id, *columns)]

@@ -78,6 +78,7 @@ CREATE TABLE detent.jobs (
   interruptions     detent.ordinal,
   losses            detent.ordinal,
   timeout_ms        detent.milliseconds,
+  backoff           text,
   deadline_at       bigint,
   next_retry_at     bigint,
   first_failed_at   bigint,
@@ -370,12 +371,13 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   j.created_at, j.updated_at, j.due_at,
   -- Not EXISTS, for which the planner may read the whole queue once.
   coalesce((SELECT true FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id), false) AS ready,
-  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no,
+  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.backoff, j.execution_no,
   coalesce(j.failures, 0) AS failures, coalesce(j.retries, 0) AS retries, coalesce(j.interruptions, 0) AS interruptions,
   coalesce(j.losses, 0) AS losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
   j.cancel_requested::text AS cancel_requested, j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt,
-  j.schedule_type, j.scheduled_at, coalesce(j.trace_id, 'trace-' || j.id) AS trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from,
+  j.schedule_type, j.scheduled_at, coalesce(j.trace_id, 'trace-' || j.id) AS trace_id, j.traceparent, j.parent_id,
+  j.dlq_id, j.requeued_from,
   coalesce(j.effect_root, j.id::text) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
 FROM detent.jobs j

@@ -25,6 +25,7 @@ CREATE TABLE detent.schedules (
   max_retries     integer,
   timeout_ms      bigint,
   limit_key       text NOT NULL,
+  backoff         text,
   declared        text,
   paused_at       bigint CHECK (paused_at IS NULL OR next_fire_at IS NULL),
   version         integer NOT NULL CHECK (version >= 1),

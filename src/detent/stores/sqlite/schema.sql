@@ -65,6 +65,7 @@ CREATE TABLE detent.jobs (
   result            TEXT CHECK (json_valid(result)),
   -- what few jobs have: NULL costs one byte, and none at the end of the row
   timeout_ms        INTEGER CHECK (timeout_ms > 0),
+  backoff           TEXT,
   -- NULL stands for 'trace-' and the job's id
   trace_id          TEXT,
   traceparent       TEXT,
@@ -318,7 +319,7 @@ SELECT j.id, (SELECT s.contract FROM detent.states s WHERE s.id = j.state) AS co
   CASE j.state & 3 WHEN 0 THEN 'claimable' WHEN 1 THEN 'leased' WHEN 2 THEN 'blocked' ELSE 'final' END AS phase,
   j.version, j.payload, j.created_at, j.updated_at, j.due_at, j.ready, j.priority,
   (SELECT p.limit_key FROM detent.lane_parties p WHERE p.id = j.lane & 2147483647) AS limit_key,
-  j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries, j.interruptions, j.losses, j.token,
+  j.max_retries, j.timeout_ms, j.backoff, j.execution_no, j.failures, j.retries, j.interruptions, j.losses, j.token,
   (SELECT a.name FROM detent.actors a WHERE a.id = j.worker) AS worker, j.lease_until, j.result, j.error_code,
   j.error_message, j.error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked, j.cancel_requested,
   j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt, j.schedule_type, j.scheduled_at,

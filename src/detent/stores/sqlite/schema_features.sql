@@ -25,6 +25,7 @@ CREATE TABLE detent.schedules (
   max_retries     INTEGER,
   timeout_ms      INTEGER,
   limit_key       TEXT NOT NULL,
+  backoff         TEXT,
   declared        TEXT,
   paused_at       INTEGER CHECK (paused_at IS NULL OR next_fire_at IS NULL),
   version         INTEGER NOT NULL CHECK (version >= 1),

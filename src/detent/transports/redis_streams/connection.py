@@ -42,6 +42,7 @@ class RedisConnection:
         self._lock = asyncio.Lock()
         self.run_id = ""
         """The server process that answered last. It is another one after a restart or a failover."""
+        self._version: tuple[int, int] = (0, 0)
 
     async def execute(self, *command: Any, timeout: float = REPLY_TIMEOUT) -> Any:
         """Run one command; raises its error reply."""
@@ -99,7 +100,16 @@ class RedisConnection:
         (info,) = await self._call([("INFO", "server")])
         if isinstance(info, ResponseError):
             raise StreamUnavailable(_refusal(info) or f"Redis refuses INFO: {info}") from info
-        self.run_id = parse_info(info).get("run_id", "")
+        server = _parse_info(info)
+        self.run_id = server.get("run_id", "")
+        major, minor, *_ = [*server.get("redis_version", "0").split("."), "0"]
+        self._version = int(major), int(minor)
+
+    async def has_commands_of_6_2(self) -> bool:
+        """XAUTOCLAIM, XTRIM MINID and XPENDING IDLE. Read anew with each connection: a failover may change it."""
+        if not self._connection.is_connected:
+            await self.execute("INFO", "server")
+        return self._version >= (6, 2)
 
     async def close(self, *, nowait: bool = False) -> None:
         with suppress(RedisError, OSError):
@@ -129,7 +139,7 @@ def _refusal(error: ResponseError) -> str | None:
     return None
 
 
-def parse_info(text: bytes) -> dict[str, str]:
+def _parse_info(text: bytes) -> dict[str, str]:
     """The reply of INFO as a dictionary."""
     lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
     return {name: value.strip() for name, colon, value in lines if colon}

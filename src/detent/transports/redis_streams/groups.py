@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from detent.ports.stream import StreamSettings
 
 from .address import connection_pool
-from .connection import RedisConnection, parse_info
+from .connection import RedisConnection
 
 T = TypeVar("T")
 
@@ -23,7 +23,6 @@ class StreamGroups:
         self.task_group = (settings.task_stream, settings.worker_group)
         """Stream and consumer group of the tasks."""
         self.result_group = (settings.result_stream, settings.orchestrator_group)
-        self._autoclaim = settings.autoclaim
 
     async def _with_groups(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call again after creating missing groups: a server that lost its data has none."""
@@ -46,13 +45,6 @@ class StreamGroups:
         """Acknowledge and delete these messages."""
         if ids:
             await self.connection.execute_many([("XACK", *group, *ids), ("XDEL", group[0], *ids)])
-
-    async def _can_autoclaim(self) -> bool:
-        if self._autoclaim is None:
-            server = parse_info(await self.connection.execute("INFO", "server"))
-            major, minor, *_ = [*server.get("redis_version", "0").split("."), "0"]
-            self._autoclaim = (int(major), int(minor)) >= (6, 2)
-        return self._autoclaim
 
 
 def next_id(message_id: str) -> str:

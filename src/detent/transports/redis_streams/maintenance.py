@@ -6,9 +6,9 @@ from redis.exceptions import ResponseError
 
 from detent.ports.stream import Health
 
-from .connection import Command
 from .groups import StreamGroups, next_id
 
+_DELETED_AT_ONCE = 1_000
 _REMOVE_CONSUMER = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
   return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
@@ -27,18 +27,24 @@ class Maintenance(StreamGroups):
 
     async def trim(self) -> None:
         """Delete messages that every group has acknowledged. Our workers delete theirs; others only acknowledge."""
-        commands: list[Command] = []
         for stream in (self.settings.task_stream, self.settings.result_stream):
             first_needed = await self._first_needed_id(stream)
             if first_needed is None:
                 continue
-            if self.settings.autoclaim is not False:
-                commands.append(("XTRIM", stream, "MINID", "=", first_needed))
-            else:  # MINID exists since Redis 6.2
-                old = await self.connection.execute("XRANGE", stream, "-", first_needed, "COUNT", 1_000)
-                ids = [entry[0] for entry in old if entry[0].decode() != first_needed]
-                commands += [("XDEL", stream, *ids)] if ids else []
-        await self.connection.execute_many(commands)
+            if await self.connection.has_commands_of_6_2():
+                await self.connection.execute("XTRIM", stream, "MINID", "=", first_needed)
+            else:
+                await self._delete_before(stream, first_needed)
+
+    async def _delete_before(self, stream: str, first_needed: str) -> None:
+        """XTRIM MINID for older servers. Not by MAXLEN: that deletes a message for each one added since the count."""
+        while True:
+            old = await self.connection.execute("XRANGE", stream, "-", first_needed, "COUNT", _DELETED_AT_ONCE)
+            ids = [entry[0] for entry in old if entry[0].decode() != first_needed]
+            if ids:
+                await self.connection.execute("XDEL", stream, *ids)
+            if len(ids) < _DELETED_AT_ONCE:
+                return
 
     async def _first_needed_id(self, stream: str) -> str | None:
         """The lowest id a group still needs: its oldest pending id, else the id after its last delivered one."""

@@ -98,6 +98,7 @@ def result_of(entry: Sequence[Any], max_bytes: int) -> Result:
         _text(fields.get(b"worker"))[:200],
         fields,
         problem,
+        fields.get(b"settled") == b"true",
     )
 
 

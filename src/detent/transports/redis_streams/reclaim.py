@@ -23,32 +23,31 @@ class Reclaim(StreamGroups):
 
     async def _claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         """Claim messages that are idle for the visibility timeout, from the cursor on; moves the cursor."""
-        idle, group, cursor = int(self.settings.visibility_timeout_s * 1_000), self.task_group, self._cursor
-        if await self._can_autoclaim():
-            owners, claimed = await self.connection.transaction(
-                [  # XAUTOCLAIM does not return the previous owners, so they are read atomically with it
-                    ("XPENDING", *group, "IDLE", idle, cursor, "+", limit),
-                    ("XAUTOCLAIM", *group, consumer, idle, cursor, "COUNT", limit),
-                ]
-            )
-            entries, self._cursor = claimed[1], claimed[0].decode()
-        else:
-            rows = await self.connection.execute("XPENDING", *group, cursor, "+", limit)
-            owners, entries = await self._claim_rows(group, rows, consumer, idle)
-            self._cursor = next_id(rows[-1][0].decode()) if len(rows) == limit else _START
+        idle = int(self.settings.visibility_timeout_s * 1_000)
+        owners, entries, self._cursor = await self._claim_from(self.task_group, self._cursor, consumer, idle, limit)
         held = {row[0].decode(): (row[1].decode("utf-8", "replace"), int(row[2])) for row in owners}
-        await self._drop(group, _deleted(owners, entries))
+        await self._drop(self.task_group, _deleted(owners, entries))
         max_bytes = self.settings.max_message_bytes
         deliveries = [delivery_of(entry, max_bytes) for entry in entries if not _is_empty(entry)]
         return [IdleMessage(d, *held.get(d.message_id, ("unknown", idle))) for d in deliveries]
 
-    async def _claim_rows(
-        self, group: tuple[str, str], rows: Sequence[Any], consumer: str, idle: int
-    ) -> tuple[list[Any], list[Any]]:
-        """Those of the pending rows that are idle, and their messages, claimed."""
-        idle_rows = [row for row in rows if row[2] >= idle]
-        claim = ("XCLAIM", *group, consumer, idle, *(row[0] for row in idle_rows))
-        return idle_rows, await self.connection.execute(*claim) if idle_rows else []
+    async def _claim_from(
+        self, group: tuple[str, str], start: str, consumer: str, idle: int, limit: int
+    ) -> tuple[list[Any], list[Any], str]:
+        """Claim messages that are idle for so many ms, from this id on: rows of XPENDING, messages, and the next id.
+
+        XAUTOCLAIM does not return the previous owners, so they are read atomically with it.
+        """
+        if await self.connection.has_commands_of_6_2():
+            pending = ("XPENDING", *group, "IDLE", idle, start, "+", limit)
+            claim = ("XAUTOCLAIM", *group, consumer, idle, start, "COUNT", limit)
+            owners, claimed = await self.connection.transaction([pending, claim])
+            return owners, claimed[1], claimed[0].decode()
+        rows = await self.connection.execute("XPENDING", *group, start, "+", limit)
+        owners = [row for row in rows if row[2] >= idle]
+        claim = ("XCLAIM", *group, consumer, idle, *(row[0] for row in owners))
+        entries = await self.connection.execute(*claim) if owners else []
+        return owners, entries, next_id(rows[-1][0].decode()) if len(rows) == limit else _START
 
     async def return_to_consumers(self, messages: Sequence[IdleMessage]) -> None:
         claims = [(message.consumer, 0, message.delivery.message_id, "IDLE", message.idle_ms) for message in messages]
@@ -63,12 +62,7 @@ class Reclaim(StreamGroups):
 
     async def _claim_idle_results(self, consumer: str, count: int) -> list[Any]:
         idle = int(min(_RESULT_IDLE_SECONDS, self.settings.visibility_timeout_s) * 1_000)
-        if await self._can_autoclaim():
-            claim = ("XAUTOCLAIM", *self.result_group, consumer, idle, _START, "COUNT", count)
-            entries = (await self.connection.execute(*claim))[1]
-        else:
-            rows = await self.connection.execute("XPENDING", *self.result_group, "-", "+", count)
-            _, entries = await self._claim_rows(self.result_group, rows, consumer, idle)
+        _, entries, _ = await self._claim_from(self.result_group, _START, consumer, idle, count)
         return [entry for entry in entries if not _is_empty(entry) and entry[1] is not None]
 
 

@@ -1,6 +1,6 @@
 """The transport on Redis Streams: reads, publishes and acknowledges messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -9,6 +9,7 @@ from detent.ports.stream import Delivery, Result, StreamSettings, TaskMessage
 
 from .address import close_pool
 from .connection import REPLY_TIMEOUT, RedisConnection
+from .groups import next_id
 from .maintenance import Maintenance
 from .messages import dead_letter_fields, delivery_of, fields_of, payload_problem, result_of
 from .reclaim import Reclaim
@@ -68,7 +69,10 @@ class RedisStreamTransport(Reclaim, Maintenance):
         await self._drop(self.task_group, message_ids)
 
     async def acknowledge_results(self, ids: Sequence[str]) -> None:
-        await self._drop(self.result_group, ids)
+        if ids and len(await self._read_groups(self.settings.result_stream)) > 1:
+            await self.connection.execute("XACK", *self.result_group, *ids)
+        else:
+            await self._drop(self.result_group, ids)
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         if message_ids:
@@ -93,6 +97,10 @@ class RedisStreamTransport(Reclaim, Maintenance):
         await self.connection.execute_many([(*head, *dead_letter_fields(dead_letter)) for dead_letter in dead_letters])
         return self.connection.run_id
 
+    async def publish_results(self, results: Sequence[Mapping[str, str]]) -> None:
+        head = ("XADD", self.settings.result_stream, "*")
+        await self.connection.execute_many([(*head, *chain.from_iterable(result.items())) for result in results])
+
     async def published_tasks(self) -> set[tuple[str, int]]:
         """Read page by page; invalid messages are left out."""
         tasks: set[tuple[str, int]] = set()
@@ -103,7 +111,7 @@ class RedisStreamTransport(Reclaim, Maintenance):
             tasks |= {(delivery.task_id, delivery.retry_count) for delivery in deliveries if delivery.problem is None}
             if len(entries) < _SCAN:
                 return tasks
-            start = "(" + deliveries[-1].message_id
+            start = next_id(deliveries[-1].message_id)  # not "(id": Redis before 6.2 has no exclusive ranges
 
     async def length(self) -> int:
         return int(await self.connection.execute("XLEN", self.settings.task_stream))

@@ -62,6 +62,7 @@ def _fields(contract: Contract) -> dict[str, Any]:
     fields["idempotency_key"]["maxLength"] = contract.keys.max_length
     if contract.retry.frozen:
         fields["max_retries"] = {"enum": [contract.retry.max_retries, None]}
+        del fields["backoff"]
     if contract.names_tasks and not contract.keys.task_id_is_key and not contract.task_attempts:
         del fields["task_id"]
     if not contract.edge(None, Move.HOLD):

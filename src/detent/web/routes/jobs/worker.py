@@ -59,8 +59,9 @@ class HeartbeatRequest(schemas.RequestBody):
 class SettleRequest(schemas.RequestBody):
     """The outcome of an execution.
 
-    succeed: result. fail: code, message, retryable, after_seconds (delay of the retry). snooze: after_seconds (the job
-    is queued again and no retry is used). cancel: reason. stop: the job is queued again at once.
+    succeed: result. fail: code, message, retryable, after_seconds (delay of the retry; contracts with frozen retries
+    refuse it). snooze: after_seconds (the job is queued again and no retry is used). cancel: reason. stop: the job is
+    queued again at once.
     """
 
     job_id: Key
