@@ -214,7 +214,9 @@ def _is_variable(contract: Contract, place: str) -> bool:
         "VISIBILITY_TIMEOUT_S",
         "HEARTBEAT_INTERVAL_S",
     }
-    return place in known or any(f'"{place}"' in path.read_text("utf-8") for path in SOURCE.rglob("*.py"))
+    name = place.removeprefix("DETENT_").lower()
+    texts = (f'"{place}"', f'from_environment("{name}"')
+    return place in known or any(text in path.read_text("utf-8") for path in SOURCE.rglob("*.py") for text in texts)
 
 
 def _has_option(contract: Contract, place: str) -> bool:
