@@ -17,7 +17,7 @@ from detent.engine.dead_letters import discard_dead_letter, requeue_dead_letter
 from detent.engine.execution.settle import settle_job
 from detent.engine.jobs import cancel_job, signal_job
 from detent.stores.postgres.store import PostgresStore
-from support.acts import claim, claim_one, path_of, reach, refused, running, submit
+from support.acts import claim, claim_one, notes_of, path_of, reach, refused, running, submit
 from support.clock import FakeClock
 from support.servers.databases import SEARCH_DETENT, Database
 from support.waiting import until
@@ -50,6 +50,20 @@ async def test_a_cycle_passes_by_the_row_and_settles_it_later(engine: Engine, da
     again = await engine.settle_and_claim(done.later, None)
     assert (again.refused, again.later) == ({}, [])
     assert database.sql("SELECT count(*) FROM jobs WHERE status = 'succeeded'") == [(5,)]
+
+
+async def test_a_late_result_is_noted_although_the_row_is_in_somebodys_hand(engine: Engine, database: Database) -> None:
+    """In the hand of the heartbeat of its own worker, for example."""
+    late = await running(engine)
+    await engine.settle(late.id, late.token, Waits(Wait("go")))
+    await engine.jobs.signal(late.id, "go", Scope("ann"))
+    held = await claim_one(engine, worker="w2")
+    async with in_hand(database, late.id):
+        settlement = Settlement(late.id, late.token, late.contract, Succeeded())
+        done = await asyncio.wait_for(engine.settle_and_claim([settlement], None), SOON)
+        assert done.refused[late.id].code == "LEASE_STALE" and done.later == []
+        assert (await notes_of(engine, late.id))[-1].name == "settle.refused"
+    assert (await engine.settle(held.id, held.token, Succeeded())).status == "succeeded"
 
 
 async def test_a_claim_passes_by_the_row(engine: Engine, database: Database) -> None:

@@ -122,6 +122,7 @@ def test_a_connection_lost_at_the_result_is_no_failure(harness: ProcessHarness, 
 
 
 def test_a_worker_in_shell(harness: ProcessHarness) -> None:
+    harness.seconds = 60.0  # it starts a process for each command, and sends no heartbeat meanwhile
     harness.orchestrate()
     shell(harness)
     good, bad = foreign(harness, "text.bytes", text="four"), foreign(harness, "shell.fails")

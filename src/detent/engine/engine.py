@@ -28,7 +28,7 @@ from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, sett
 from .jobs import Jobs
 from .reads.stats import Statistics
 from .reads.workers import Workers
-from .refusal import Refused
+from .refusal import SETTLE_REFUSED, Refused, refuse
 from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
 from .submit.quotas import QuotaCache
@@ -235,9 +235,14 @@ class Engine(Runtime):
             if row is not None and row.token == settlement.token:
                 done.later.append(settlement)
                 return
-            result = Refused(StaleLease(f"the lease on job {job_id} was lost; drop the result", job_id=job_id))
+            stale = StaleLease(f"the lease on job {job_id} was lost; drop the result", job_id=job_id)
+            result = Refused(stale) if row is None else await self._note_refusal(row, stale)
         if isinstance(result, Refused):
             done.refused[job_id] = result.error
+
+    async def _note_refusal(self, job: Job, error: DetentError) -> Refused:
+        """Write the note of a refused settlement, for which the row need not be locked."""
+        return await self.store.write(lambda tx: refuse(tx, job, error, SETTLE_REFUSED, job.worker))
 
     async def _cancel_requested_claims(self, done: BatchResult) -> list[Claimed]:
         """Cancel claimed jobs whose cancel was requested before the claim; return the others."""
