@@ -12,6 +12,7 @@ from detent.core.contract.model import Contract, Edge, LossRule, Move, Phase, St
 from detent.core.outcome import Succeeded
 from detent.core.retry import RetryRule, Table
 from detent.engine import Engine
+from detent.ports.tx import StatusCount
 from detent.proof.verify.verify import verify
 from support.acts import LEASE_SECONDS, claim, claim_one, path_of, refused, retryable, running, submit
 from support.clock import FakeClock
@@ -283,3 +284,20 @@ async def test_compatible_changes_are_accepted(place: Place, clock: FakeClock, t
         await other.open()
         assert (await other.jobs.get(held.id)).status == "boiling"
         await other.close()
+
+
+async def test_a_status_with_two_states_is_counted_once(place: Place, clock: FakeClock) -> None:
+    """Jobs keep the state of the table they ended under; a status that may be reopened now has a second one."""
+    reopens = kettle(edges=(*kettle().edges, Edge(Move.REOPEN, "poured", "kettle.poured_back", "full")))
+    for contract in (kettle(), reopens):
+        engine = make_engine(place, clock, {"kettle": contract})
+        await engine.open()
+        held = await running(engine, "kettle")
+        await engine.settle(held.id, held.token, Succeeded())
+        counts = [row for tenant in (None, held.tenant_id) for row in await counted(engine, tenant)]
+        await engine.close()
+    assert counts == [("kettle", "poured", "final", 2)] * 2
+
+
+async def counted(engine: Engine, tenant: str | None) -> list[StatusCount]:
+    return await engine.store.read(lambda tx: tx.stats.counts(tenant))

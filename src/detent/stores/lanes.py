@@ -18,6 +18,14 @@ RANK_SHIFT = GROUP_BITS + PARTY_BITS
 GROUP_MASK = (1 << GROUP_BITS) - 1
 PARTY_MASK = (1 << PARTY_BITS) - 1
 CELL_MASK = (1 << RANK_SHIFT) - 1
+LANE_PLACEHOLDERS = {
+    "{rank_shift}": str(RANK_SHIFT),
+    "{party_bits}": str(PARTY_BITS),
+    "{group_mask}": str(GROUP_MASK),
+    "{party_mask}": str(PARTY_MASK),
+    "{cell_mask}": str(CELL_MASK),
+}
+"""Placeholder in query texts -> its value."""
 HIGHEST_PRIORITY = 100
 """Rank 0."""
 SUSPECT_RANK = 255

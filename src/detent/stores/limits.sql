@@ -12,6 +12,9 @@ SELECT kind, name FROM detent.lane_marks;
 -- name: party
 SELECT tenant_id, limit_key FROM detent.lane_parties WHERE id = :id;
 
+-- name: lanes_of
+SELECT lane FROM detent.jobs WHERE id IN (SELECT {uuid:value} FROM {texts:ids});
+
 -- name: limits
 SELECT queue, job_type, tenant_id, limit_key, per, concurrency, rate, period, id, declared FROM detent.limits ORDER BY id;
 
@@ -51,3 +54,10 @@ ON CONFLICT (tenant_id) DO UPDATE SET weight = excluded.weight, max_backlog = ex
 
 -- name: drop_tenant
 DELETE FROM detent.tenants WHERE tenant_id = :tenant_id;
+
+-- name: lock_quotas
+-- Submits for a tenant with a quota run one after the other: Postgres locks the tenants' rows in order, SQLite has one
+-- writer.
+SELECT tenant_id, weight, max_backlog, max_payload FROM detent.tenants
+WHERE tenant_id {any:SELECT value FROM {texts:tenants}} AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL)
+ORDER BY tenant_id {for_update};

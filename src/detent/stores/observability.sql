@@ -3,6 +3,10 @@
 -- name: tails
 SELECT log, position, version FROM detent.tails;
 
+-- name: lock_tails
+-- Locks the positions, so that none moves until the commit.
+SELECT log FROM detent.tails ORDER BY log {for_update};
+
 -- name: first_tail
 INSERT INTO detent.tails (log, position, version) VALUES (:log, 0, 0) ON CONFLICT DO NOTHING;
 
@@ -14,11 +18,62 @@ UPDATE detent.tails SET position = :until WHERE log = :log AND position = :posit
 -- Pruning has counted events ahead of the position: a process that is counting must start again.
 UPDATE detent.tails SET version = version + 1 WHERE log = :log;
 
+-- name: count_events
+-- Counts a part of the log. Index: events_xid, in SQLite the rowid.
+SELECT k.lane, (k.lane >> {party_bits}) & {group_mask}, k.lane & {party_mask}, d.source, d.event, d.target, k.slot, k.number
+FROM (
+  SELECT lane, edge, at / :slot AS slot, count(*) AS number FROM detent.events e
+  WHERE {after:e} :position AND {until:e} :until GROUP BY lane, edge, at / :slot) k
+JOIN detent.edges d ON d.id = k.edge;
+
+-- name: count_hot_events
+-- The same for the eight most frequent kinds of events, without grouping; the caller compares with the total.
+SELECT count(*), min(at) / :slot, max(at) / :slot,
+  count(*) FILTER (WHERE lane = CAST(:lane_a AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_a AS text) AND source = CAST(:source_a AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_b AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_b AS text) AND source = CAST(:source_b AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_c AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_c AS text) AND source = CAST(:source_c AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_d AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_d AS text) AND source = CAST(:source_d AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_e AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_e AS text) AND source = CAST(:source_e AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_f AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_f AS text) AND source = CAST(:source_f AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_g AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_g AS text) AND source = CAST(:source_g AS text)}),
+  count(*) FILTER (WHERE lane = CAST(:lane_h AS bigint) AND edge {any:SELECT id FROM detent.edges WHERE event = CAST(:event_h AS text) AND source = CAST(:source_h AS text)})
+FROM detent.events e WHERE {after:e} :position AND {until:e} :until;
+
+-- name: count_notes
+SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM detent.notes n
+WHERE {after:n} :position AND {until:n} :until GROUP BY name, at / :slot;
+
+-- name: count_going_events
+-- Events of these jobs that are not counted yet; they are about to be pruned.
+SELECT lane, (lane >> {party_bits}) & {group_mask}, lane & {party_mask}, coalesce(source, ''), event, target, at / :slot, count(*)
+FROM detent.event_list e WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids})
+  AND {after:e} coalesce((SELECT position FROM detent.tails WHERE log = 'events'), 0)
+GROUP BY lane, source, event, target, at / :slot;
+
+-- name: count_going_notes
+SELECT NULL, 0, 0, '', name, '', at / :slot, count(*)
+FROM detent.notes n WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids})
+  AND {after:n} coalesce((SELECT position FROM detent.tails WHERE log = 'notes'), 0)
+GROUP BY name, at / :slot;
+
 -- name: tallies
 SELECT log, lane_group, party, source, event, target, number FROM detent.tallies ORDER BY log, lane_group, party, source, event;
 
+-- name: add_tallies
+INSERT INTO detent.tallies AS tallies (log, lane_group, party, source, event, target, number)
+SELECT CAST(:log AS text), CAST(value ->> 0 AS bigint), CAST(value ->> 1 AS bigint), value ->> 2, value ->> 3, value ->> 4,
+  CAST(value ->> 5 AS bigint) FROM {rows:rows} WHERE true
+ON CONFLICT (log, lane_group, party, source, event, target) DO UPDATE SET number = tallies.number + excluded.number;
+
 -- name: tally_slots
 SELECT slot, log, lane_group, party, source, event, target, number FROM detent.tally_slots WHERE slot >= :since;
+
+-- name: add_tally_slots
+INSERT INTO detent.tally_slots AS tally_slots (slot, log, lane_group, party, source, event, target, number)
+SELECT CAST(value ->> 0 AS bigint), CAST(:log AS text), CAST(value ->> 1 AS bigint), CAST(value ->> 2 AS bigint), value ->> 3,
+  value ->> 4, value ->> 5, CAST(value ->> 6 AS bigint) FROM {rows:rows} WHERE true
+ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE
+SET number = tally_slots.number + excluded.number;
 
 -- name: drop_tally_slots
 DELETE FROM detent.tally_slots WHERE slot < :before;
@@ -106,6 +161,15 @@ SELECT {loss_columns} FROM detent.losses WHERE at >= :since ORDER BY at DESC, jo
 
 -- name: drop_losses
 DELETE FROM detent.losses WHERE at < :before;
+
+-- name: held_jobs
+-- The jobs that every worker holds.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
+
+-- name: long_held
+-- Extending a lease does not change updated_at, so it is the start of the execution.
+SELECT queue, job_type, count(*), min(updated_at) FROM detent.lease_list GROUP BY queue, job_type;
 
 -- name: missed_schedules
 -- Schedules whose fire is overdue, or that missed a fire since :since.

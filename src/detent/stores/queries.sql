@@ -1,10 +1,32 @@
--- Queries that are the same in SQLite and Postgres; the others are in the folders of the stores.
+-- Queries that are the same in SQLite and Postgres; the others are in the folders of the stores. `WHERE true` before
+-- ON CONFLICT is for the parser of SQLite. Each dialect fills in its own text for these placeholders, in all files of
+-- this folder:
+--   {texts:ids}               a table of the texts in the JSON array :ids, with one column `value`
+--   {rows:pairs}              a table of the arrays or objects in the JSON array :pairs, with one column `value`
+--   {uuid:x}                  the text x as the id of a job; {uuid_or_null:x} is null if x is not a UUID
+--   x {any:SELECT y}          x is one of the rows of the subquery, which is run once
+--   {join_job:i.value}        joins the row j of job_list with this id, with one probe of the primary key for each row
+--   {probe} t ON ...          joins t with one index probe for each row
+--   {after:e} x, {until:e} x  the row e of a log is after the position x, or not after it
+--   {for_update}              a row lock in Postgres; SQLite has one writer. Also {for_update_skip_locked}
+-- Others: {columns} and {places} are the columns of a job and their parameters, likewise {dead_columns} and so on;
+-- {party_bits}, {group_mask} and {party_mask} take a lane apart (lanes.py); {where} is a condition from the caller.
 
 -- name: insert_note
 INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
 
 -- name: take_key
 INSERT INTO detent.keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
+
+-- name: take_all_keys
+-- [space, key, job_id] each.
+INSERT INTO detent.keys (space, key, job_id, created_at)
+SELECT value ->> 0, value ->> 1, {uuid:value ->> 2}, CAST(:now AS bigint) FROM {rows:owned} WHERE true ON CONFLICT DO NOTHING;
+
+-- name: key_owners
+-- The jobs that own these [space, key] pairs.
+SELECT k.space, k.key, k.job_id FROM {rows:pairs} p
+{probe} detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: next_attempt
 -- Index: jobs_task.
@@ -39,6 +61,12 @@ INSERT INTO detent.edges (event, source, target) VALUES (:event, :source, :targe
 
 -- name: find_edge
 SELECT id FROM detent.edges WHERE event = :event AND source = :source AND target = :target;
+
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;
+
+-- name: states
+SELECT id, contract, status FROM detent.states ORDER BY id;
 
 -- name: add_actor
 INSERT INTO detent.actors (name) VALUES (:name) ON CONFLICT DO NOTHING;
@@ -87,7 +115,16 @@ INSERT INTO detent.steps (job_id, name, digest, result, finished, execution_no, 
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at;
 
 -- name: dead_letter
-SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id;
+-- Locked: of two concurrent requeues or discards, the second sees the result of the first.
+SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id {for_update};
+
+-- name: dead_letters_of
+SELECT {dead_columns} FROM detent.dead_letters WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids})
+ORDER BY job_id, retries;
+
+-- name: open_dead_letters
+SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.job_list j ON j.id = l.job_id
+WHERE l.status = 'open' AND l.contract {any:SELECT value FROM {texts:contracts}};
 
 -- name: put_dead_letter
 INSERT INTO detent.dead_letters ({dead_columns}) VALUES ({dead_places})
@@ -122,10 +159,15 @@ SELECT id FROM (SELECT id FROM detent.job_list WHERE id < :before ORDER BY id DE
 ORDER BY id LIMIT 1;
 
 -- name: counts
-SELECT contract, status, phase, count(*) FROM detent.job_list GROUP BY contract, status, phase;
+SELECT s.contract, s.status, s.phase, CAST(sum(c.number) AS bigint)
+FROM (SELECT state, count(*) AS number FROM detent.jobs GROUP BY state) c JOIN detent.states s ON s.id = c.state
+GROUP BY s.contract, s.status, s.phase;
 
 -- name: counts_of_tenant
-SELECT contract, status, phase, count(*) FROM detent.job_list WHERE tenant_id = :tenant GROUP BY contract, status, phase;
+SELECT s.contract, s.status, s.phase, CAST(sum(c.number) AS bigint)
+FROM (SELECT state, count(*) AS number FROM detent.jobs
+  WHERE lane & {party_mask} IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant) GROUP BY state) c
+JOIN detent.states s ON s.id = c.state GROUP BY s.contract, s.status, s.phase;
 
 -- name: dead_letters_of_tenant
 SELECT status, count(*) FROM detent.dead_letters WHERE tenant_id = :tenant GROUP BY status;
@@ -164,12 +206,52 @@ DELETE FROM detent.workers WHERE id = :id;
 -- name: schedules
 SELECT {schedule_columns} FROM detent.schedules WHERE {where} ORDER BY id DESC LIMIT :limit;
 
+-- name: schedules_matching
+SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference OR name = :reference ORDER BY id {for_update};
+
+-- name: next_fire
+-- Hot path, read by every sweep. Index: schedules_next.
+SELECT coalesce(retry_at, next_fire_at) FROM detent.schedules WHERE next_fire_at IS NOT NULL
+  AND contract {any:SELECT value FROM {texts:contracts}} ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
+
+-- name: due_schedules
+-- Skips schedules that another process fires, so that several processes fire different ones. Index: schedules_next.
+SELECT {schedule_columns} FROM detent.schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
+  AND contract {any:SELECT value FROM {texts:contracts}}
+ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit {for_update_skip_locked};
+
 -- name: put_schedule
 INSERT INTO detent.schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLICT DO NOTHING;
 
 -- name: change_schedule
 -- Compare-and-set on version. Fires do not raise the version, so that an edit is not refused because of a fire.
 UPDATE detent.schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
+
+-- name: advance_schedules
+-- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
+UPDATE detent.schedules AS schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
+  last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
+  overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
+  last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
+FROM (SELECT value ->> 'id' AS id, CAST(value ->> 'due' AS bigint) AS due, CAST(value ->> 'version' AS integer) AS version,
+  CAST(value ->> 'next' AS bigint) AS next, CAST(value ->> 'missed' AS integer) AS missed,
+  CAST(value ->> 'last_missed' AS bigint) AS last_missed, CAST(value ->> 'made' AS integer) AS made,
+  CAST(value ->> 'overlapped' AS integer) AS overlapped, CAST(value ->> 'last_at' AS bigint) AS last_at,
+  {uuid:value ->> 'last_job'} AS last_job, value ->> 'error' AS error FROM {rows:rows}) r
+WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
+
+-- name: postpone_fires
+-- The fires stay due, and are not tried again before retry_at.
+UPDATE detent.schedules AS schedules SET retry_at = :retry_at, last_error = r.value ->> 'error' FROM {rows:rows} r
+WHERE schedules.id = r.value ->> 'id' AND schedules.version = CAST(r.value ->> 'version' AS integer)
+  AND next_fire_at = CAST(r.value ->> 'due' AS bigint);
+
+-- name: add_fires
+-- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
+-- job has been pruned.
+INSERT INTO detent.fires (schedule_id, fire_at, job_id, made_at)
+SELECT value ->> 0, CAST(value ->> 1 AS bigint), {uuid:value ->> 2}, CAST(value ->> 3 AS bigint)
+FROM {rows:rows} WHERE true ON CONFLICT DO NOTHING;
 
 -- name: record_fires
 UPDATE detent.schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
@@ -195,12 +277,12 @@ SELECT name, definition, carried FROM detent.contracts;
 
 -- name: unfinished_statuses
 -- Reads all jobs; only run when a status or an edge of a declared contract has gone.
-SELECT DISTINCT status FROM detent.job_list WHERE contract = :contract AND phase <> 'final';
+SELECT DISTINCT status FROM detent.states
+WHERE contract = :contract AND phase <> 'final' AND id IN (SELECT DISTINCT state FROM detent.jobs);
 
 -- name: put_contract
 INSERT INTO detent.contracts (name, definition, carried) VALUES (:name, :definition, :carried)
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;
-
 
 -- name: pruning
 SELECT position, beyond, passed, lap_at FROM detent.pruning WHERE scope = :scope;
@@ -209,6 +291,55 @@ SELECT position, beyond, passed, lap_at FROM detent.pruning WHERE scope = :scope
 INSERT INTO detent.pruning (scope, position, beyond, passed, lap_at) VALUES (:scope, :position, :beyond, :passed, :lap_at)
 ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = excluded.beyond, passed = excluded.passed,
   lap_at = excluded.lap_at;
+
+-- name: prune_candidates
+-- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago (the first rule that
+-- matches says when), its parent has ended, it has no open dead letter. Runs of a task are deleted from the first on,
+-- hence the lowest attempt that is left. :rules is [contract, queue, job_type, status, ended before, number] each.
+SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
+      SELECT CAST(r.value ->> 4 AS bigint) FROM {rows:rules} r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
+      AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
+      AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
+      AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
+      ORDER BY CAST(r.value ->> 5 AS integer) LIMIT 1)
+    AND NOT EXISTS (SELECT 1 FROM detent.job_list p WHERE p.phase <> 'final' AND p.id = {uuid_or_null:j.parent_id})
+    AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
+  CASE WHEN j.task_attempt IS NOT NULL THEN (
+    SELECT min(r.task_attempt) FROM detent.job_list r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
+
+-- name: prune_events
+DELETE FROM detent.events WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_notes
+DELETE FROM detent.notes WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_steps
+DELETE FROM detent.steps WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_signals
+DELETE FROM detent.signals WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_dead_letters
+DELETE FROM detent.dead_letters WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_outbox
+DELETE FROM detent.outbox WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_fires
+-- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
+DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids})
+  AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
+
+-- name: prune_keys
+-- [space, key, job_id] triples. Index: primary key.
+DELETE FROM detent.keys WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, {uuid:value ->> 2} FROM {rows:owned});
+
+-- name: keep_keys
+-- The same keys, kept until :until.
+UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, {uuid:value ->> 2} FROM {rows:owned});
 
 -- name: drop_kept_keys
 -- Index: keys_kept.
@@ -291,6 +422,12 @@ SELECT s.job_id, s.name, j.status FROM detent.signals s LEFT JOIN detent.job_lis
 WHERE {where} AND (j.id IS NULL OR (j.phase = 'blocked' AND j.wait_name = s.name AND j.wait_kind NOT IN ('approval', 'children')))
 ORDER BY s.job_id, s.name;
 
+-- name: verify_takeovers
+-- Events of these names whose data lack old consumer, new consumer or message id.
+SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event {any:SELECT value FROM {texts:events}}
+  AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
+    AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+
 -- name: put_token
 INSERT INTO detent.tokens ({token_columns}) VALUES ({token_places})
 ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at;
@@ -337,6 +474,13 @@ SELECT epoch FROM detent.stream_epochs WHERE name = :name;
 -- name: put_epoch
 INSERT INTO detent.stream_epochs AS stream_epochs (name, epoch, at) VALUES (:name, :epoch, :now)
 ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE stream_epochs.epoch = :known;
+
+-- name: put_outbox_items
+-- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
+INSERT INTO detent.outbox (job_id, kind, version, due_at)
+SELECT {uuid:value ->> 0}, value ->> 1, CAST(value ->> 2 AS integer), CAST(value ->> 3 AS bigint)
+FROM {rows:outbox_items} WHERE true
+ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
 
 -- name: count_outbox_items
 SELECT count(*) FROM detent.outbox;

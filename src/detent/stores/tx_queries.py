@@ -1,6 +1,7 @@
 """The operations of a transaction that are the same in every store: named queries with named values."""
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
 from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
-from .lanes import FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .lanes import FIRST_SUSPECT_LANE, LANE_PLACEHOLDERS, lane
 from .limit_queries import LimitQueries
 from .metrics_queries import MetricsQueries
 from .named_queries import Row
@@ -61,13 +62,22 @@ PLACEHOLDERS = {
     **{f"{{{prefix}places}}": ", ".join(f":{name}" for name in names) for prefix, names in _COLUMNS.items()},
     "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
     "{tail_columns}": TAIL_COLUMNS,
+    **LANE_PLACEHOLDERS,
 }
+_FORM = re.compile(r"\{([a-z_]+):([^{}]*)\}")
 
 
-def fill_placeholders(text: str) -> str:
-    """A query text with its column lists filled in."""
-    for placeholder, columns in PLACEHOLDERS.items():
-        text = text.replace(placeholder, columns)
+def fill_placeholders(text: str, own: Mapping[str, str], forms: Mapping[str, str]) -> str:
+    """A query text with its column lists, the placeholders of a dialect and its forms filled in.
+
+    `{form:argument}` becomes the text of the form, with the argument for its `{0}`. The argument may contain forms.
+    queries.sql describes them.
+    """
+    for placeholder, value in {**own, **PLACEHOLDERS}.items():
+        text = text.replace(placeholder, value)
+    replaced = 1
+    while replaced:
+        text, replaced = _FORM.subn(lambda match: forms[match[1]].replace("{0}", match[2]), text)
     return text
 
 
@@ -83,8 +93,6 @@ class TxQueries(
 ):
     """Everything but inserts, claims and plain successes. A subclass per store runs the named queries."""
 
-    dead_letter_query = "dead_letter"
-    """The query that reads one dead letter in a transaction that may change it."""
     above_all_ids = "\U0010ffff"
     """A text that sorts after every id."""
 
@@ -255,8 +263,7 @@ class TxQueries(
         await self.refresh_lane_cache()
         groups = self.lane_cache.allowed_groups(request, contracts)
         values = {"groups": json.dumps(list(groups)), "paused": json.dumps(sorted(self.lane_cache.paused_parties))}
-        masks = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
-        return await self.fetch_jobs("reclaimable", now=self.now, limit=request.limit, **values, **masks)
+        return await self.fetch_jobs("reclaimable", now=self.now, limit=request.limit, **values)
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         return await self.fetch_jobs("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
@@ -295,7 +302,7 @@ class TxQueries(
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        return await self.fetch_one(DeadLetter, self.dead_letter_query, id=dlq_id)
+        return await self.fetch_one(DeadLetter, "dead_letter", id=dlq_id)
 
     async def put_dead_letter(self, item: DeadLetter) -> None:
         await self.change("put_dead_letter", **asdict(item))
@@ -349,7 +356,7 @@ class TxQueries(
         await self.query("lane_version")
 
     async def backlog(self) -> list[Backlog]:
-        return await self.fetch(Backlog, "backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
+        return await self.fetch(Backlog, "backlog", now=self.now)
 
     async def jobs_ahead(self, job_id: str, at_most: int) -> int:
         return await self.number("jobs_ahead", id=job_id, at_most=at_most)
@@ -365,7 +372,8 @@ class TxQueries(
 
     async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
         tests = {"after": "j.id > :after", "until": "j.id < :until"}
-        values = {"after": after or None, "until": until, "rules": json.dumps(rules), "limit": limit}
+        numbered = json.dumps([(*rule, number) for number, rule in enumerate(rules)])
+        values = {"after": after or None, "until": until, "rules": numbered, "limit": limit}
         rows = await self.matching("prune_candidates", tests, **values)
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 

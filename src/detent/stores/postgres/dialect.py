@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from detent.stores.lanes import CELL_MASK, FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, RANK_SHIFT
+from detent.stores.lanes import FIRST_SUSPECT_LANE, LANE_PLACEHOLDERS
 from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import fill_placeholders
 
@@ -61,13 +61,18 @@ _ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed
 _SUSPECTS = {"{first}": f"{SUSPECT_LANES[0]}::bigint", "{last}": str(SUSPECT_LANES[1]), "{closed}": "", **_PROMOTES}
 _FULL_CELLS = "\n        OR (h.lane & {cell_mask}) = ANY (CAST(:closed::text[] AS bigint[]))"
 """Skips the cells in which a limit was reached a moment ago."""
-_MASKS = {
-    "{rank_shift}": str(RANK_SHIFT),
-    "{party_bits}": str(PARTY_BITS),
-    "{group_mask}": str(GROUP_MASK),
-    "{party_mask}": str(PARTY_MASK),
-    "{cell_mask}": str(CELL_MASK),
+_FORMS = {
+    "texts": "json_array_elements_text(:{0}::json)",
+    "rows": "json_array_elements(:{0}::json)",
+    "uuid": "CAST({0} AS uuid)",
+    "uuid_or_null": f"CASE WHEN {{0}} ~ '^{_UUID.pattern}$' THEN CAST({{0}} AS uuid) END",
+    "any": "= ANY (ARRAY({0}))",
+    # OFFSET 0: the planner may not turn the probes into a join that reads the whole table.
+    "join_job": "CROSS JOIN LATERAL (SELECT * FROM detent.job_list WHERE id = CAST({0} AS uuid) OFFSET 0) j",
+    "after": "{0}.xid >=",
+    "until": "{0}.xid <",
 }
+"""Form -> its text, see fill_placeholders."""
 _WALK = ("part_promote", "part_walk")
 _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     "settle_and_claim": (
@@ -140,7 +145,7 @@ def claim_statements(parts: Mapping[str, str]) -> dict[str, str]:
     lists = {f"{{{name.removeprefix('list_')}}}": text for name, text in parts.items() if name.startswith("list_")}
     for name, (ctes, answer, placeholders) in _CLAIM_STATEMENTS.items():
         text = "WITH RECURSIVE " + ", ".join(parts[part] for part in ctes) + "\n" + parts[answer]
-        for placeholder, value in {**lists, **placeholders, **_MASKS}.items():
+        for placeholder, value in {**lists, **placeholders, **LANE_PLACEHOLDERS}.items():
             text = text.replace(placeholder, value)
         statements[name] = text
     return statements
@@ -157,13 +162,9 @@ def queries(own_clock: bool, schema: str = DEFAULT_SCHEMA) -> dict[str, str]:
         "{began}": began,
         "{raw_columns}": RAW_COLUMNS,
         "{raw_assignments}": RAW_ASSIGNMENTS,
-        **_MASKS,
+        "{for_update}": "FOR UPDATE",
+        "{for_update_skip_locked}": "FOR UPDATE SKIP LOCKED",
+        "{probe}": "JOIN",
     }
-    return {name: _filled(text, placeholders, schema) for name, text in texts.items()}
-
-
-def _filled(text: str, placeholders: Mapping[str, str], schema: str) -> str:
-    text = fill_placeholders(text)
-    for placeholder, value in placeholders.items():
-        text = text.replace(placeholder, value)
-    return in_namespace(text, namespace_of(schema))
+    filled = {name: fill_placeholders(text, placeholders, _FORMS) for name, text in texts.items()}
+    return {name: in_namespace(text, namespace_of(schema)) for name, text in filled.items()}

@@ -1,8 +1,5 @@
 -- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
--- name: lanes_of
-SELECT lane FROM detent.jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
 -- name: leased_by_lane
 -- Leased jobs per lane.
 SELECT j.lane, count(*) FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
@@ -21,12 +18,6 @@ WITH past AS MATERIALIZED (
 )
 SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
   WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j WHERE j.state & 3 IN (0, 2) ORDER BY j.deadline_at;
-
--- name: lock_quotas
--- Locks the tenants' rows in order, so that submits for a tenant with a quota run one after the other.
-SELECT tenant_id, weight, max_backlog, max_payload FROM detent.tenants
-WHERE tenant_id = ANY (ARRAY(SELECT json_array_elements_text(:tenants::json)))
-  AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) ORDER BY tenant_id FOR UPDATE;
 
 -- name: backlog_of
 -- Due, future and leased jobs of a tenant, counted up to a bound.
@@ -47,4 +38,3 @@ SELECT count(*) FROM (
   SELECT 1 FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j
   WHERE j.state & 3 = 1 AND j.lane & {party_mask} IN (SELECT id FROM parties)
   LIMIT :at_most) b;
-

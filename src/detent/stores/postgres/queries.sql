@@ -10,10 +10,6 @@ CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uu
 SELECT j.* FROM json_array_elements_text(:ids::json) i
 CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
 
--- name: dead_letter
--- Locked before it is read: of two concurrent requeues only one may see it open.
-SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
-
 -- name: extend
 -- Hot path. Skips locked rows: they cannot be expired either while they are locked.
 WITH held AS MATERIALIZED (
@@ -90,7 +86,7 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT j.lane, 0, 0, 1, NULL FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
   CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1
 ), kinds (id, due, later, held, oldest) AS (
-  SELECT (lane >> :shift::int) & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
+  SELECT (lane >> {party_bits}) & {group_mask}, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
 SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
 FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
@@ -121,43 +117,6 @@ SELECT {clock};
 -- The first time at which a job of this phase becomes due.
 SELECT min(due_at) FROM detent.timers WHERE wakes = (:phase::text = 'blocked');
 
--- name: schedules_matching
-SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
-
--- name: next_fire
--- Hot path, read by every sweep. Index: schedules_next.
-SELECT coalesce(retry_at, next_fire_at) FROM detent.schedules WHERE next_fire_at IS NOT NULL
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
-
--- name: due_schedules
--- Skips schedules that another process fires, so that several processes fire different ones. Index: schedules_next.
-SELECT {schedule_columns} FROM detent.schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit FOR UPDATE SKIP LOCKED;
-
--- name: advance_schedules
--- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
-UPDATE detent.schedules AS schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
-  last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
-  overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
-  last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
-FROM json_to_recordset(:rows::json) r (id text, due bigint, version integer, next bigint, missed integer,
-  last_missed bigint, made integer, overlapped integer, last_at bigint, last_job uuid, error text)
-WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
-
--- name: postpone_fires
--- The fires stay due, and are not tried again before retry_at.
-UPDATE detent.schedules AS schedules SET retry_at = :retry_at, last_error = r.error
-FROM json_to_recordset(:rows::json) r (id text, due bigint, version integer, error text)
-WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
-
--- name: add_fires
--- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
--- job has been pruned.
-INSERT INTO detent.fires (schedule_id, fire_at, job_id, made_at)
-SELECT value ->> 0, (value ->> 1)::bigint, (value ->> 2)::uuid, (value ->> 3)::bigint
-FROM json_array_elements(:rows::json) ON CONFLICT DO NOTHING;
-
 -- name: unfinished_fires
 -- Locks nothing, so that jobs can end meanwhile.
 SELECT s.value, j.id::text FROM json_array_elements_text(:ids::json) s
@@ -166,11 +125,6 @@ JOIN detent.job_list j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id
 
 -- name: uptime
 SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8;
-
--- name: key_owners
--- The jobs that own these [space, key] pairs.
-SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
-JOIN detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: ready_suspect
 -- A queued job in the lanes of suspects, if there is one.
@@ -183,69 +137,19 @@ WITH over AS MATERIALIZED (
     WHERE c.check_at <= (SELECT {began})) u
   CROSS JOIN LATERAL (SELECT id, state, lease_until, lane FROM detent.jobs WHERE id = u.id OFFSET 0) j
   WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began})
-    AND (j.lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
-    AND j.lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
+    AND (j.lane >> {party_bits}) & {group_mask} = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
+    AND j.lane & {party_mask} <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
   ORDER BY j.lease_until LIMIT :limit
 )
 SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
   WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
 WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) ORDER BY j.lease_until;
 
--- name: prune_candidates
--- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
--- it has no open dead letter. Runs of a task are deleted from the first on, hence the lowest attempt that is left.
-SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
-      SELECT (r.value ->> 4)::bigint FROM json_array_elements(:rules::json) WITH ORDINALITY r (value, n) WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
-      AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
-      AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
-      AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
-      ORDER BY r.n LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM detent.job_list p WHERE p.phase <> 'final' AND p.id =
-      CASE WHEN j.parent_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN j.parent_id::uuid END)
-    AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
-  CASE WHEN j.task_attempt IS NOT NULL THEN (
-    SELECT min(r.task_attempt) FROM detent.job_list r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
-
--- name: prune_events
-DELETE FROM detent.events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_notes
-DELETE FROM detent.notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_steps
-DELETE FROM detent.steps WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_signals
-DELETE FROM detent.signals WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_dead_letters
-DELETE FROM detent.dead_letters WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_fires
--- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
-DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-  AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
-
 -- name: prune_jobs
 WITH gone AS (
   DELETE FROM detent.awaiting_approval WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
 )
 DELETE FROM detent.jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
-
--- name: prune_keys
--- [space, key, job_id] triples. Index: primary key.
-DELETE FROM detent.keys WHERE (space, key, job_id) IN (
-  SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
-
--- name: keep_keys
--- The same keys, kept until :until.
-UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
-  SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
-
--- name: lock_dead_letter
--- Locked: of two concurrent requeues or discards, the second sees the result of the first.
-SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
 
 -- name: record_step
 -- Records a step if the token holds the job. The lock keeps the lease from being expired before the commit.
@@ -286,13 +190,6 @@ ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
 -- All transactions below this one have ended, so that no new events can appear there.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
--- name: put_outbox_items
--- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
-INSERT INTO detent.outbox (job_id, kind, version, due_at)
-SELECT (value ->> 0)::uuid, value ->> 1, (value ->> 2)::integer, (value ->> 3)::bigint
-FROM json_array_elements(:outbox_items::json)
-ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
-
 -- name: take_outbox_items
 -- Hot path. Due items, hidden from other orchestrators for :hold. Index: outbox_due.
 WITH due AS MATERIALIZED (
@@ -316,14 +213,6 @@ SELECT j.id, j.version, coalesce(j.failures, 0) FROM (
   SELECT id FROM detent.queue UNION ALL SELECT id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock})) q
 CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE id = q.id OFFSET 0) j WHERE j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))));
 
--- name: open_dead_letters
-SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.job_list j ON j.id = l.job_id
-WHERE l.status = 'open' AND l.contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
-
--- name: dead_letters_of
-SELECT {dead_columns} FROM detent.dead_letters
-WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY job_id, retries;
-
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream. A claim of its own makes the sweep look at them.
 WITH ended AS (
@@ -334,9 +223,6 @@ WITH ended AS (
   WHERE j.ctid = h.at RETURNING j.id, j.lease_until
 )
 INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM ended HAVING count(*) > 0;
-
--- name: prune_outbox
-DELETE FROM detent.outbox WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: note_heartbeats
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
@@ -349,17 +235,6 @@ JOIN detent.states s ON s.id = j.state AND s.phase = 'leased'
 JOIN json_each_text(:names::json) n ON n.key = s.contract
 LEFT JOIN detent.actors a ON a.id = j.worker
 WHERE j.token = h.value AND j.updated_at <= {clock} - :older_than::bigint;
-
--- name: take_all_keys
--- [space, key, job_id] each.
-INSERT INTO detent.keys (space, key, job_id, created_at)
-SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_array_elements(:owned::json) ON CONFLICT DO NOTHING;
-
--- name: verify_takeovers
--- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
-  AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
-    AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
 
 -- name: sweep_claims
 -- Before expired and reclaimable: claims whose time has come are replaced by what is left of them.
@@ -425,9 +300,6 @@ SELECT contract, status FROM detent.states WHERE id = :id;
 -- name: lane_group
 SELECT contract, queue, job_type FROM detent.lane_groups WHERE id = :id;
 
--- name: states
-SELECT id, contract, status FROM detent.states ORDER BY id;
-
 -- name: put_awaiting_approval
 INSERT INTO detent.awaiting_approval (id) VALUES (:id) ON CONFLICT DO NOTHING;
 
@@ -437,56 +309,9 @@ DELETE FROM detent.awaiting_approval WHERE id = :id;
 -- name: put_deadline
 INSERT INTO detent.deadlines (deadline_at, id) VALUES (:deadline_at, :id) ON CONFLICT DO NOTHING;
 
--- name: unfinished_statuses
--- Reads all jobs; only run when a status or an edge of a declared contract has gone.
-SELECT DISTINCT s.status FROM detent.jobs j JOIN detent.states s ON s.id = j.state
-WHERE s.contract = :contract AND j.state & 3 <> 3;
-
--- name: counts
-SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs GROUP BY state) c
-JOIN detent.states s ON s.id = c.state;
-
--- name: counts_of_tenant
-SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs
-  WHERE lane & {party_mask} IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant) GROUP BY state) c
-JOIN detent.states s ON s.id = c.state;
-
--- name: held_jobs
--- The jobs that every worker holds.
-SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
-FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
-
--- name: long_held
--- Extending a lease does not change updated_at, so it is the start of the execution.
-SELECT queue, job_type, count(*), min(updated_at) FROM detent.lease_list GROUP BY queue, job_type;
-
--- name: move_to_lane
-UPDATE detent.jobs SET lane = :lane WHERE id = :id;
-
--- name: awaiting_approval
--- Jobs that wait for an approval, oldest first.
-SELECT {columns} FROM detent.awaiting_approval JOIN detent.job_list USING (id) WHERE {where} ORDER BY id LIMIT :limit;
-
--- name: verify_asking
--- Jobs that wait for an approval without an open one.
-SELECT j.id, j.wait_name FROM detent.awaiting_approval w JOIN detent.jobs j ON j.id = w.id
-LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
-WHERE j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
-
--- name: verify_jobs
--- The columns that are compared with the log, in chunks by id.
-SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
-  created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
-  due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
-  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
-FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
-
 -- name: put_claim
 -- A lease that was taken over or changed outside the claim statements.
 INSERT INTO detent.claims (check_at, ids) VALUES (:check_at, ARRAY[:id::uuid]);
-
--- name: edges
-SELECT id, event, source, target FROM detent.edges;
 
 -- name: verify_misplaced
 -- Of these claimable and blocked jobs, those that are missing in the table where they would be found. Scalar subqueries,

@@ -138,7 +138,6 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         self._intern_apart = intern
         self._writes = writes
         self._read_seconds = read_seconds
-        self.dead_letter_query = "lock_dead_letter" if writes else "dead_letter"
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name]

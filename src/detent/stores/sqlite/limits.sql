@@ -9,18 +9,10 @@ SELECT lane, count(*) FROM detent.jobs WHERE lease_until IS NOT NULL GROUP BY la
 SELECT count(*) FROM (SELECT 1 FROM detent.jobs WHERE ready = 1 AND lane = :lane
   AND (NOT :dated OR deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
 
--- name: lanes_of
-SELECT lane FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids));
-
 -- name: past_deadline
 -- Index: jobs_deadline.
 SELECT {columns} FROM detent.job_list WHERE deadline_at IS NOT NULL AND state & 1 = 0 AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
-
--- name: lock_quotas
--- Submits for a tenant with a quota run one after the other, because SQLite has one writer.
-SELECT tenant_id, weight, max_backlog, max_payload FROM detent.tenants
-WHERE tenant_id IN (SELECT value FROM json_each(:tenants)) AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL);
 
 -- name: backlog_of
 -- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,
@@ -33,7 +25,7 @@ WITH RECURSIVE walk (lane) AS (
 )
 SELECT count(*) FROM (
   SELECT 1 FROM walk w JOIN detent.jobs j ON j.ready = 1 AND j.lane = w.lane
-  WHERE w.lane & 2147483647 IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id)
+  WHERE w.lane & {party_mask} IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id)
   UNION ALL
   SELECT 1 FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND tenant_id = :tenant_id
   UNION ALL

@@ -135,7 +135,7 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   UNION ALL
   SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE lease_until IS NOT NULL
 ), kinds (id, due, later, held, oldest) AS (
-  SELECT lane >> :shift & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
+  SELECT (lane >> {party_bits}) & {group_mask}, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
 SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
 FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
@@ -151,57 +151,11 @@ SELECT count(*) FROM (
 SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
 WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.cancel_requested IS NOT NULL;
 
-
--- name: schedules_matching
-SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference
-UNION ALL
-SELECT {schedule_columns} FROM detent.schedules WHERE name = :reference AND id <> :reference;
-
--- name: next_fire
--- Hot path, read by every sweep. Index: schedules_next.
-SELECT coalesce(retry_at, next_fire_at) FROM detent.schedules WHERE next_fire_at IS NOT NULL
-  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
-
--- name: due_schedules
--- Index: schedules_next.
-SELECT {schedule_columns} FROM detent.schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
-  AND contract IN (SELECT value FROM json_each(:contracts))
-ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
-
--- name: advance_schedules
--- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
-UPDATE detent.schedules AS schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
-  last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
-  overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
-  last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
-FROM (SELECT value ->> 'id' AS id, value ->> 'due' AS due, value ->> 'version' AS version, value ->> 'next' AS next,
-  value ->> 'missed' AS missed, value ->> 'last_missed' AS last_missed, value ->> 'made' AS made,
-  value ->> 'overlapped' AS overlapped, value ->> 'last_at' AS last_at, value ->> 'last_job' AS last_job,
-  value ->> 'error' AS error FROM json_each(:rows)) r
-WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
-
--- name: postpone_fires
--- The fires stay due, and are not tried again before retry_at.
-UPDATE detent.schedules AS schedules SET retry_at = :retry_at, last_error = r.value ->> 'error' FROM json_each(:rows) r
-WHERE schedules.id = r.value ->> 'id' AND schedules.version = r.value ->> 'version'
-  AND next_fire_at = r.value ->> 'due';
-
--- name: add_fires
--- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
--- job has been pruned.
-INSERT INTO detent.fires (schedule_id, fire_at, job_id, made_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true ON CONFLICT DO NOTHING;
-
 -- name: unfinished_fires
 SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN detent.fires f ON f.schedule_id = s.value
   AND f.fire_at >= coalesce((SELECT fire_at FROM detent.fires WHERE schedule_id = s.value
     ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
 CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.state & 3 <> 3 ORDER BY j.id;
-
--- name: key_owners
--- The jobs that own these [space, key] pairs.
-SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
-CROSS JOIN detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: ready_suspect
 -- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
@@ -210,17 +164,11 @@ SELECT 1 FROM detent.jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
 -- name: reclaimable
 -- Expired leases that a worker may reclaim. Index: jobs_leased.
 SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
-  AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
-  AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
+  AND (lane >> {party_bits}) & {group_mask} IN (SELECT value FROM json_each(:groups))
+  AND lane & {party_mask} NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
 
 -- name: latest_time
 SELECT max(coalesce((SELECT at FROM detent.events ORDER BY n DESC LIMIT 1), 0), coalesce((SELECT max(seen_at) FROM detent.workers), 0));
-
--- name: states
-SELECT id, contract, status FROM detent.states ORDER BY id;
-
--- name: edges
-SELECT id, event, source, target FROM detent.edges;
 
 -- name: put_edge
 INSERT INTO detent.edges (event, source, target) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
@@ -228,53 +176,8 @@ INSERT INTO detent.edges (event, source, target) VALUES (?, ?, ?) ON CONFLICT DO
 -- name: put_state
 INSERT INTO detent.states (id, contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: prune_candidates
--- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
--- it has no open dead letter. Runs of a task are deleted from the first on, hence the lowest attempt that is left.
-SELECT j.id, j.version, coalesce(j.finished_at <= (
-      SELECT r.value ->> 4 FROM json_each(:rules) r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
-      AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
-      AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
-      AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
-      ORDER BY r.key LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM detent.jobs p WHERE p.id = j.parent_id AND p.state & 3 <> 3)
-    AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
-  CASE WHEN j.task_attempt IS NOT NULL THEN (
-    SELECT min(r.task_attempt) FROM detent.jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
-
--- name: prune_events
-DELETE FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_notes
-DELETE FROM detent.notes WHERE job_id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_steps
-DELETE FROM detent.steps WHERE job_id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_signals
-DELETE FROM detent.signals WHERE job_id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_dead_letters
-DELETE FROM detent.dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_fires
--- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
-DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT value FROM json_each(:ids))
-  AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
-
 -- name: prune_jobs
 DELETE FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: prune_keys
--- [space, key, job_id] triples. Index: primary key.
-DELETE FROM detent.keys WHERE (space, key, job_id) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
-
--- name: keep_keys
--- The same keys, kept until :until.
-UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
 
 -- name: record_step
 -- Hot path. Records a step if the token holds the job. A step begun in the same execution may be finished; a finished
@@ -309,12 +212,6 @@ UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1
   next_retry_at = NULL
 FROM json_each(:tokens) t WHERE jobs.n = CAST(t.key AS integer);
 
--- name: put_outbox_items
--- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
-INSERT INTO detent.outbox (job_id, kind, version, due_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items) WHERE true
-ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
-
 -- name: take_outbox_items
 -- Due items, hidden from other orchestrators for :hold. Index: outbox_due.
 UPDATE detent.outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
@@ -335,20 +232,10 @@ UNION ALL
 SELECT id, version, failures FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
   AND state & 3 = 0 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
 
--- name: open_dead_letters
-SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.jobs j ON j.id = l.job_id
-WHERE l.status = 'open' AND l.contract IN (SELECT value FROM json_each(:contracts));
-
--- name: dead_letters_of
-SELECT {dead_columns} FROM detent.dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
-
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream.
 UPDATE detent.jobs AS jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
 WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
-
--- name: prune_outbox
-DELETE FROM detent.outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: note_heartbeats
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
@@ -356,17 +243,6 @@ INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no)
 SELECT j.id, j.version, n.value, max(:now, j.updated_at), j.worker, j.execution_no
 FROM json_each(:held) h CROSS JOIN detent.job_list j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
 WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.updated_at <= :now - :older_than;
-
--- name: take_all_keys
--- [space, key, job_id] each.
-INSERT INTO detent.keys (space, key, job_id, created_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE true ON CONFLICT DO NOTHING;
-
--- name: verify_takeovers
--- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
-  AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
-    AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
 
 -- name: verify_misplaced
 -- Jobs are found by indexes of their own table, so none can be missing.

@@ -261,7 +261,7 @@ CREATE TABLE detent.child_events (
   failed    INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX detent.child_events_child ON detent.child_events (parent_id, child_id);
-CREATE INDEX detent.child_events_failed ON detent.child_events (parent_id) WHERE failed = 1;
+CREATE INDEX detent.child_events_failed ON detent.child_events (parent_id) WHERE failed;
 
 -- The children a waiting parent waits for.
 CREATE TABLE detent.awaited (

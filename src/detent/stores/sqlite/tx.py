@@ -41,16 +41,23 @@ _PLACEHOLDERS = {
     "{source_states}": "SELECT id FROM detent.states WHERE contract = :contract AND status = :source",
     "{picked}": ", ".join(_PICKED),
     "{picked_of_r}": ", ".join(f"r.{name}" for name in _PICKED),
+    "{for_update}": "",
+    "{for_update_skip_locked}": "",
+    "{probe}": "CROSS JOIN",
 }
-
-
-def _fill(text: str) -> str:
-    for placeholder, value in _PLACEHOLDERS.items():
-        text = text.replace(placeholder, value)
-    return in_namespace(fill_placeholders(text), NAMESPACE)
-
-
-SQL = {name: _fill(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
+_FORMS = {
+    **dict.fromkeys(("texts", "rows"), "json_each(:{0})"),
+    **dict.fromkeys(("uuid", "uuid_or_null"), "{0}"),
+    "any": "IN ({0})",
+    "join_job": "CROSS JOIN detent.job_list j ON j.id = {0}",
+    "after": "{0}.n >",
+    "until": "{0}.n <=",
+}
+"""Form -> its text, see fill_placeholders."""
+SQL = {
+    name: in_namespace(fill_placeholders(text, _PLACEHOLDERS, _FORMS), NAMESPACE)
+    for name, text in {**load_queries(), **load_queries(__package__)}.items()
+}
 
 
 class SqliteTxQueries(TxQueries):
