@@ -54,8 +54,8 @@ GOALS = (
         0.7,
         _SNAPSHOT,
     ),
-    Goal("Postgres, log of a drained job, bytes", "log written a drained job", "detent-postgres", None, 1_300),
-    Goal("Postgres, kept of a finished job, bytes", "bytes kept a job", "detent-postgres", None, 1_000),
+    Goal("Postgres, log of a drained job, bytes", "log written a drained job", "detent-postgres", None, 1_300.0),
+    Goal("Postgres, kept of a finished job, bytes", "bytes kept a job", "detent-postgres", None, 1_000.0),
     Goal("Postgres drain, of graphile-worker", "drain", "detent-postgres", "graphile-worker", 1.2),
     Goal(
         "Postgres drain by 2 workers, of graphile-worker",

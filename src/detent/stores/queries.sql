@@ -28,6 +28,13 @@ SELECT value ->> 0, value ->> 1, {uuid:value ->> 2}, CAST(:now AS bigint) FROM {
 SELECT k.space, k.key, k.job_id FROM {rows:pairs} p
 {probe} detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
+-- name: last_jobs_of_task
+-- Indexes: primary key of keys, jobs_task.
+SELECT k.job_id FROM {texts:spaces} s {probe} detent.keys k ON k.space = s.value AND k.key = CAST(:task_id AS text)
+UNION ALL
+SELECT id FROM (SELECT id FROM detent.jobs WHERE task_id = CAST(:task_id AS text) AND task_attempt IS NOT NULL
+  ORDER BY task_attempt DESC LIMIT 1) r;
+
 -- name: next_attempt
 -- Index: jobs_task.
 SELECT coalesce(max(task_attempt), 0) + 1 FROM detent.job_list WHERE task_id = :task_id AND task_attempt IS NOT NULL;

@@ -11,7 +11,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"\b\d+ (ms|s|min|h|d)\b"), "<span>"),
-    (re.compile(r"\b[\w.-]+-\d+-[0-9a-f]{6}\b"), "<worker>"),
+    (re.compile(r"\b[\w.-]+-\d+-[0-9a-z]{6}\b"), "<worker>"),
     (re.compile(r"SQLite [\d.]+"), "SQLite <version>"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "<address>"),
     (re.compile(r"\bdetent_[\w-]{43}(?![\w-])"), "<token>"),

@@ -241,14 +241,6 @@ JOIN json_each_text(:names::json) n ON n.key = s.contract
 LEFT JOIN detent.actors a ON a.id = j.worker
 WHERE j.token = h.value AND j.updated_at <= {clock} - :older_than::bigint;
 
--- name: last_jobs_of_task
--- Indexes: primary key of keys, jobs_task.
-SELECT k.job_id::text FROM json_array_elements_text(:spaces::json) s
-CROSS JOIN LATERAL (SELECT job_id FROM detent.keys WHERE space = s.value AND key = :task_id::text OFFSET 0) k
-UNION ALL
-SELECT id FROM (SELECT id::text FROM detent.jobs WHERE task_id = :task_id::text AND task_attempt IS NOT NULL
-  ORDER BY task_attempt DESC LIMIT 1) r;
-
 -- name: sweep_claims
 -- Before expired and reclaimable: claims whose time has come are replaced by what is left of them.
 WITH due AS MATERIALIZED (

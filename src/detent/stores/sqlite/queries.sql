@@ -165,13 +165,6 @@ SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN detent.fires f ON f.sched
     ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
 CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.state & 3 <> 3 ORDER BY j.id;
 
--- name: last_jobs_of_task
--- Indexes: primary key of keys, jobs_task.
-SELECT k.job_id FROM json_each(:spaces) s CROSS JOIN detent.keys k ON k.space = s.value AND k.key = :task_id
-UNION ALL
-SELECT id FROM (SELECT id FROM detent.jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL
-  ORDER BY task_attempt DESC LIMIT 1);
-
 -- name: ready_suspect
 -- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
 SELECT 1 FROM detent.jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
