@@ -1,5 +1,6 @@
 -- Within limits, second half: claims the planned numbers if the meters still allow them.
--- Parts: part_now_limited, part_pick_limited, part_claim, part_meter, part_log_claimed, part_answer_claimed.
+-- Parts: part_now_limited, part_meters, part_pick_limited, part_claim, part_meter, part_log_claimed,
+--   part_answer_claimed.
 -- Filled in: {promoted} = (SELECT count(*)::int FROM locked WHERE NOT fits).
 -- Parameters are sent by number: $1 version, $2 relaxed, $3 meters, $4 seen, $5 rooms, $6 takes, $7 spent, $8 rated, $9
 --   pair_lanes, $10 pair_meters, $11 lanes, $12 quotas, $13 dated, $14 claim_sources, $15 claim_edges, $16
@@ -19,12 +20,14 @@ locked AS MATERIALIZED (
     CAST(:takes::text[] AS bigint[]), :spent::text[], CAST(:rated::text[] AS boolean[]))
     u (id, seen, room, take, spent, rated)
   CROSS JOIN LATERAL (SELECT taken FROM detent.meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
--- pairs: which meter counts which lane. asked: the lanes whose meters all fit; if a meter has too little room left,
--- none of its lanes is claimed from, and the caller plans again.
+-- pairs: which meter counts which lane.
 ), pairs AS MATERIALIZED (
   SELECT p.lane, p.meter, (p.meter IN (SELECT id FROM locked WHERE fits)) IS TRUE AS fits
   FROM unnest(CAST(:pair_lanes::text[] AS bigint[]), CAST(:pair_meters::text[] AS bigint[])) p (lane, meter)
-), asked AS MATERIALIZED (
+),
+-- asked: the lanes whose meters all fit; if a meter has too little room left, none of its lanes is claimed from, and the
+-- caller plans again.
+asked AS MATERIALIZED (
   SELECT a.lane, a.quota, a.step::int FROM unnest(CAST(:lanes::text[] AS bigint[]), CAST(:quotas::text[] AS bigint[]))
     WITH ORDINALITY a (lane, quota, step)
   WHERE (SELECT current FROM t) AND (a.lane IN (SELECT lane FROM pairs WHERE NOT fits)) IS NOT TRUE

@@ -1,6 +1,6 @@
 -- The same while one lane is the only one with jobs: without the walk and promotion.
 -- Parts: part_now_lane, part_settle_waiting, part_done, part_claim_lane, part_log_both, part_answer.
--- Filled in: {promoted} = 0; {version} = (SELECT version FROM t); {lock_ms} = 20.
+-- Filled in: {version} = (SELECT version FROM t); {lock_ms} = 20; {promoted} = 0; {wanted} = (SELECT wanted FROM t).
 -- Parameters are sent by number: $1 version, $2 wanted, $3 ids, $4 tokens, $5 results, $6 end_sources, $7 end_edges, $8
 --   end_targets, $9 family, $10 done_times, $11 done_numbers, $12 lane, $13 floor_due, $14 floor_id, $15 token, $16
 --   worker, $17 lease, $18 claim_sources, $19 claim_edges, $20 claim_targets.

@@ -1,39 +1,39 @@
 -- Within limits, both halves in one while one lane is the only one with jobs.
--- Parts: part_now_limited, part_settle, part_done, part_pick_limited, part_claim, part_meter, part_log_both,
+-- Parts: part_now_lane, part_settle_waiting, part_done, part_meters, part_claim_lane, part_meter, part_log_both,
 --   part_answer.
--- Filled in: {promoted} = (SELECT count(*)::int FROM locked WHERE NOT fits); {version} = (SELECT version FROM t).
--- Parameters are sent by number: $1 version, $2 relaxed, $3 ids, $4 tokens, $5 results, $6 end_sources, $7 end_edges,
---   $8 end_targets, $9 family, $10 done_times, $11 done_numbers, $12 meters, $13 seen, $14 rooms, $15 takes, $16 spent,
---   $17 rated, $18 pair_lanes, $19 pair_meters, $20 lanes, $21 quotas, $22 dated, $23 claim_sources, $24 claim_edges,
---   $25 claim_targets, $26 token, $27 worker, $28 lease.
+-- Filled in: {version} = (SELECT version FROM t); {lock_ms} = 20; {promoted} = (SELECT count(*)::int FROM locked WHERE
+--   NOT fits); {wanted} = (SELECT CASE (SELECT count(*)::int FROM locked WHERE NOT fits) WHEN 0 THEN wanted ELSE 0 END
+--   FROM t).
+-- Parameters are sent by number: $1 version, $2 wanted, $3 ids, $4 tokens, $5 results, $6 end_sources, $7 end_edges, $8
+--   end_targets, $9 family, $10 done_times, $11 done_numbers, $12 meters, $13 seen, $14 rooms, $15 takes, $16 spent,
+--   $17 rated, $18 pair_lanes, $19 pair_meters, $20 lane, $21 floor_due, $22 floor_id, $23 token, $24 worker, $25
+--   lease, $26 claim_sources, $27 claim_edges, $28 claim_targets.
 
 WITH RECURSIVE
--- current: the caller's lane cache is up to date.
+-- The same without what only the walk needs. This statement waits for locked jobs, but only for a moment: then it fails
+-- and is repeated by the one that skips them. So a wait cannot become a deadlock either.
 t AS MATERIALIZED (
-  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, value AS version, value = :version::bigint AS current FROM detent.lane_version
-  WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
+  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted
+  FROM detent.lane_version WHERE set_config('lock_timeout', '20', true) IS NOT NULL
 ),
--- held: the leased rows of the successes whose token matches and whose timeout has not passed, in the order of :ids
--- (sorted by the caller, so that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them
--- back as unsettled.
--- Children are settled only with :family, when the caller also writes the event for their parents.
+-- The same without locking the rows first, which halves what is written. The update waits for rows that are locked, and
+-- changes those that still have the version that was read.
 held AS MATERIALIZED (
-  SELECT j.at, j.worker, x.edge, x.target, s.result
+  SELECT j.at, j.version, j.worker, x.edge, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at FROM detent.jobs
-    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  CROSS JOIN LATERAL (SELECT ctid AS at, version, state, token, worker, parent_id, updated_at + timeout_ms * 1000 AS times_out_at
+    FROM detent.jobs WHERE id = s.id OFFSET 0) j
   JOIN unnest(CAST(:end_sources::text[] AS int[]), CAST(:end_edges::text[] AS int[]), CAST(:end_targets::text[] AS int[]))
     x (source, edge, target) ON x.source = j.state
   WHERE j.token = s.token AND (j.parent_id IS NULL OR :family::boolean)
     AND (j.times_out_at < (SELECT now FROM t)) IS NOT TRUE
--- settled: leased -> final.
 ), settled AS (
   UPDATE detent.jobs j SET state = h.target, result = h.result,
 -- The columns that a success sets, beside state and result.
 version = j.version + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
-  FROM held h WHERE j.ctid = h.at
+  FROM held h WHERE j.ctid = h.at AND j.version = h.version
   RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, coalesce(j.retries, 0) AS retries, j.lane
 ),
 -- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
@@ -51,51 +51,37 @@ locked AS MATERIALIZED (
     CAST(:takes::text[] AS bigint[]), :spent::text[], CAST(:rated::text[] AS boolean[]))
     u (id, seen, room, take, spent, rated)
   CROSS JOIN LATERAL (SELECT taken FROM detent.meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
--- pairs: which meter counts which lane. asked: the lanes whose meters all fit; if a meter has too little room left,
--- none of its lanes is claimed from, and the caller plans again.
+-- pairs: which meter counts which lane.
 ), pairs AS MATERIALIZED (
   SELECT p.lane, p.meter, (p.meter IN (SELECT id FROM locked WHERE fits)) IS TRUE AS fits
   FROM unnest(CAST(:pair_lanes::text[] AS bigint[]), CAST(:pair_meters::text[] AS bigint[])) p (lane, meter)
-), asked AS MATERIALIZED (
-  SELECT a.lane, a.quota, a.step::int FROM unnest(CAST(:lanes::text[] AS bigint[]), CAST(:quotas::text[] AS bigint[]))
-    WITH ORDINALITY a (lane, quota, step)
-  WHERE (SELECT current FROM t) AND (a.lane IN (SELECT lane FROM pairs WHERE NOT fits)) IS NOT TRUE
--- picked: locks up to quota jobs per lane, without jobs past their deadline (:dated: deadlines are in use).
-), picked AS MATERIALIZED (
-  SELECT k.queued_at, k.at, k.state, a.step FROM asked a CROSS JOIN LATERAL (
-    SELECT q.at AS queued_at, j.at, j.state FROM (
-      SELECT ctid AS at, id FROM detent.queue WHERE lane = a.lane ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
-    CROSS JOIN LATERAL (SELECT ctid AS at, state, deadline_at FROM detent.jobs
-      WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
-    WHERE NOT :dated::boolean OR (j.deadline_at <= (SELECT now FROM t)) IS NOT TRUE LIMIT a.quota) k
 ),
--- mine: the picked jobs with their transition. A job that is not claimable (target is NULL) was claimed by id while
--- another process moved it to the queue: only its queue row goes.
-mine AS MATERIALIZED (
-  SELECT p.queued_at, p.at, x.edge, x.target, p.step FROM picked p
-  LEFT JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
-    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = p.state
-  WHERE x.target IS NOT NULL OR p.state & 3 <> 0
--- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
--- OFFSET in pass 2 does not count rows that this statement has already changed.
+-- picked: locks queue rows of one lane that the caller knows, from its floor on.
+picked AS MATERIALIZED (
+  SELECT ctid AS queued_at, id FROM detent.queue
+  WHERE lane = :lane::bigint AND (due_at, id) >= (:floor_due::bigint, CAST(:floor_id::text AS uuid))
+  ORDER BY due_at, id LIMIT (SELECT CASE (SELECT count(*)::int FROM locked WHERE NOT fits) WHEN 0 THEN wanted ELSE 0 END FROM t) FOR UPDATE SKIP LOCKED
+-- claimed: claimable -> leased. A job that is not claimable any more stays in the queue: then this claim brings less than
+-- it wanted, and the next one is made by the statement that removes such rows.
 ), claimed AS (
-  UPDATE detent.jobs j SET state = m.target, token = :token::text,
+  UPDATE detent.jobs j SET state = x.target, token = :token::text,
 -- The columns that a claim sets, beside state and token. Times never go backwards within a job, hence greatest().
 version = j.version + 1, execution_no = j.execution_no + 1,
     worker = :worker::int,
     lease_until = greatest((SELECT now FROM t), j.updated_at) + least(:lease::bigint, timeout_ms * 1000 + 1000000),
     updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
-  FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
+  FROM unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
+    CAST(:claim_targets::text[] AS int[])) x (source, edge, target)
+  WHERE j.id = ANY (ARRAY(SELECT id FROM picked)) AND x.source = j.state
   RETURNING
 -- The columns of a claimed job.
 j.id, j.lane, j.payload::text AS payload, j.execution_no, coalesce(j.retries, 0) AS retries, j.version, j.timeout_ms,
     j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, j.traceparent,
-    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, m.step, m.edge, m.queued_at
--- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
+    j.parent_id, j.token, coalesce(j.losses, 0) AS losses, j.updated_at, j.worker, j.lease_until, 0 AS step, x.edge
 ), taken AS (
-  DELETE FROM detent.queue q USING (
-    SELECT queued_at FROM claimed UNION ALL SELECT queued_at FROM mine WHERE target IS NULL) m WHERE q.ctid = m.queued_at
+  DELETE FROM detent.queue WHERE ctid = ANY (ARRAY(
+    SELECT queued_at FROM picked WHERE (id IN (SELECT id FROM claimed)) IS TRUE))
 ), leased AS (
   INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
   RETURNING check_at, n

@@ -209,7 +209,7 @@ picked AS MATERIALIZED (
 picked AS MATERIALIZED (
   SELECT ctid AS queued_at, id FROM detent.queue
   WHERE lane = :lane::bigint AND (due_at, id) >= (:floor_due::bigint, CAST(:floor_id::text AS uuid))
-  ORDER BY due_at, id LIMIT (SELECT wanted FROM t) FOR UPDATE SKIP LOCKED
+  ORDER BY due_at, id LIMIT {wanted} FOR UPDATE SKIP LOCKED
 -- claimed: claimable -> leased. A job that is not claimable any more stays in the queue: then this claim brings less than
 -- it wanted, and the next one is made by the statement that removes such rows.
 ), claimed AS (
@@ -226,7 +226,7 @@ picked AS MATERIALIZED (
   RETURNING check_at, n
 )
 
--- name: part_pick_limited
+-- name: part_meters
 -- locked: the meters, locked in the order of their ids so that two statements cannot deadlock, and only then compared:
 -- what other workers claimed since the plan (taken has grown by it) is subtracted from the room.
 locked AS MATERIALIZED (
@@ -235,12 +235,16 @@ locked AS MATERIALIZED (
     CAST(:takes::text[] AS bigint[]), :spent::text[], CAST(:rated::text[] AS boolean[]))
     u (id, seen, room, take, spent, rated)
   CROSS JOIN LATERAL (SELECT taken FROM detent.meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
--- pairs: which meter counts which lane. asked: the lanes whose meters all fit; if a meter has too little room left,
--- none of its lanes is claimed from, and the caller plans again.
+-- pairs: which meter counts which lane.
 ), pairs AS MATERIALIZED (
   SELECT p.lane, p.meter, (p.meter IN (SELECT id FROM locked WHERE fits)) IS TRUE AS fits
   FROM unnest(CAST(:pair_lanes::text[] AS bigint[]), CAST(:pair_meters::text[] AS bigint[])) p (lane, meter)
-), asked AS MATERIALIZED (
+)
+
+-- name: part_pick_limited
+-- asked: the lanes whose meters all fit; if a meter has too little room left, none of its lanes is claimed from, and the
+-- caller plans again.
+asked AS MATERIALIZED (
   SELECT a.lane, a.quota, a.step::int FROM unnest(CAST(:lanes::text[] AS bigint[]), CAST(:quotas::text[] AS bigint[]))
     WITH ORDINALITY a (lane, quota, step)
   WHERE (SELECT current FROM t) AND (a.lane IN (SELECT lane FROM pairs WHERE NOT fits)) IS NOT TRUE

@@ -80,6 +80,9 @@ _FORMS = {
     "until": "{0}.xid <",
 }
 """Form -> its text, see fill_placeholders."""
+_FROM_LANE = {"{version}": "(SELECT version FROM t)", "{lock_ms}": "20"}
+_USED_UP = "(SELECT count(*)::int FROM locked WHERE NOT fits)"
+"""The number of meters with too little room."""
 _WALK = ("part_promote", "part_walk")
 _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     "settle_and_claim": (
@@ -91,7 +94,7 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     "settle_and_claim_from_lane": (
         ("part_now_lane", "part_settle_waiting", "part_done", "part_claim_lane", "part_log_both"),
         "part_answer",
-        {"{promoted}": "0", "{version}": "(SELECT version FROM t)", "{lock_ms}": "20"},
+        {**_FROM_LANE, "{promoted}": "0", "{wanted}": "(SELECT wanted FROM t)"},
     ),
     # The walk starts at rank :first instead of the highest priority.
     "settle_and_claim_from_rank": (
@@ -125,22 +128,21 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     # Both in one, while a lane is the only one with jobs: planned with the meters as the last claim left them.
     "settle_and_claim_limited": (
         (
-            "part_now_limited",
-            "part_settle",
-            "part_done",
-            "part_pick_limited",
-            "part_claim",
-            "part_meter",
+            *("part_now_lane", "part_settle_waiting", "part_done", "part_meters", "part_claim_lane", "part_meter"),
             "part_log_both",
         ),
         "part_answer",
-        {"{promoted}": "(SELECT count(*)::int FROM locked WHERE NOT fits)", "{version}": "(SELECT version FROM t)"},
+        {
+            **_FROM_LANE,
+            "{promoted}": _USED_UP,
+            "{wanted}": f"(SELECT CASE {_USED_UP} WHEN 0 THEN wanted ELSE 0 END FROM t)",
+        },
     ),
     # Here the column of promoted jobs is the number of meters that were used up.
     "claim_limited": (
-        ("part_now_limited", "part_pick_limited", "part_claim", "part_meter", "part_log_claimed"),
+        ("part_now_limited", "part_meters", "part_pick_limited", "part_claim", "part_meter", "part_log_claimed"),
         "part_answer_claimed",
-        {"{promoted}": "(SELECT count(*)::int FROM locked WHERE NOT fits)"},
+        {"{promoted}": _USED_UP},
     ),
 }
 """Statement -> its CTEs, its final SELECT, and what its placeholders stand for. See claim_parts.sql."""

@@ -51,6 +51,11 @@ def translate(error: BaseException) -> BaseException:
     return error
 
 
+def rows_are_locked(error: StoreUnavailable) -> bool:
+    """True if a statement gave up waiting for a lock. It was rolled back."""
+    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
+
+
 def _is_bouncer_error(error: BaseException) -> bool:
     """PgBouncer refuses startup parameters; if it is configured to ignore them, prepared statements fail sooner or
     later, because the next transaction runs on another connection."""

@@ -5,8 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import asyncpg
-
 from detent.core.errors import StoreUnavailable
 from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
@@ -16,7 +14,7 @@ from detent.system.retry import CONFLICT
 
 from ..connections import LOST, Connection, terminate
 from ..dialect import Query, compiled
-from ..errors import translate
+from ..errors import rows_are_locked, translate
 from ..names import Intern, Names
 from .claim import (
     MAX_REPEATS,
@@ -207,7 +205,7 @@ class ClaimingStore(ABC):
         try:
             rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
         except StoreUnavailable as error:
-            if only_lane is None or not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+            if only_lane is None or not rows_are_locked(error):
                 raise
             only_lane, extra_values = None, {}
             rows = await self._run_claim_query("settle_and_claim", values)

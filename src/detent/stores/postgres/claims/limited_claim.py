@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from detent.core.errors import StoreUnavailable
 from detent.core.limits import Meter, parse_spent
 from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, MeterKey, compacted_history, make_plan
 from detent.stores.lanes import RANK_SHIFT, LaneCache, LimitedLane, party_of, rank_of
 
 from ..dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
+from ..errors import rows_are_locked
 from ..names import Find, Names
-from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
+from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, lane_values, settle_and_claim_values
 from .claim_by_id import ClaimKey, unsettled_successes
 from .lost_claims import remaining_request
 
@@ -276,7 +278,9 @@ async def _claim_from_lane(
     have started since is subtracted from the room.
     """
     known = lane_cache.limited_lane
-    if known is None or not successes or lane_cache.many_ranks or request.only_suspects or now >= known.until:
+    if known is None or not successes or request.only_suspects or now >= known.until:
+        return None
+    if lane_cache.many_ranks or lane_cache.has_deadlines:
         return None
     worker = await names.actor(request.worker)
     values = settle_and_claim_values(
@@ -288,7 +292,13 @@ async def _claim_from_lane(
     plan = make_plan(lane_cache, snapshot, request.limit)
     if plan.uncertain or plan.missing or plan.quotas.get(known.lane) != request.limit:
         return None
-    rows = await run("settle_and_claim_limited", values | _plan_values(snapshot, plan, dated=lane_cache.has_deadlines))
+    values |= _plan_values(snapshot, plan, dated=False) | lane_values(lane_cache, known.lane)
+    try:
+        rows = await run("settle_and_claim_limited", values)
+    except StoreUnavailable as error:
+        if not rows_are_locked(error):
+            raise
+        return None
     result = await ClaimResult.of(rows, names, find)
     result.save_positions(lane_cache, with_floors=False)
     now_known = lane_cache.limited_lane
