@@ -484,6 +484,19 @@ def test_leases_are_reclaimed_from_time_to_time_and_not_during_the_grace() -> No
     assert not reclaims(20.0, wall=78.0), "the store was lost until now"
 
 
+def test_after_a_notification_new_jobs_start_before_leases_are_reclaimed() -> None:
+    state = WorkerState(4, lease_seconds=6.0)
+    state.notify_work_available(notified=True)
+    first = state.next_batch(at(0.0))
+    assert first is not None and not first.reclaim and not first.may_claim_suspect
+    state.batch_done(BatchResult(), first, 0.0)
+    assert state.wants_jobs, "the claim that reclaims follows at once"
+    second = state.next_batch(at(0.0))
+    assert second is not None and second.reclaim and second.may_claim_suspect
+    state.batch_done(BatchResult(), second, 0.0)
+    assert not state.wants_jobs
+
+
 def test_the_state_chooses_between_extending_and_checking_the_leases() -> None:
     state = WorkerState(4, lease_seconds=9.0)
     assert (state.beat_seconds, state.check_seconds) == (3.0, 1.0)

@@ -110,6 +110,8 @@ class WorkerState:
     _pause: float = _FIRST_PAUSE_SECONDS
     _idle_seen_once: bool = False
     _reclaimed_at: float = float("-inf")
+    _reclaim_next: bool = False
+    """True: it is time to reclaim, and the next claim does it."""
     _notified: bool = False
     """True: a notification of new work ended the last wait, not the poll interval."""
     _waiting_suspects: dict[str, Claimed] = field(default_factory=dict)
@@ -178,6 +180,9 @@ class WorkerState:
         if self.in_flight and 2 * max(claimable, len(self.finished)) < self._batch_size:
             return None  # a second transaction for less than half a batch costs more than it gains
         due = bool(claim_limit) and self._reclaim_is_due(at.monotonic)
+        if due:  # after a notification the new jobs start first; the next claim, at once, is the one that reclaims
+            self._reclaim_next = self._notified and not self._reclaim_next
+            due = not self._reclaim_next
         if claim_limit:
             self._work_arrived_since_claim = False
         reclaim = due and self._may_reclaim(at)
@@ -216,7 +221,7 @@ class WorkerState:
         self._pause, self.store_failing = _FIRST_PAUSE_SECONDS, False
         if batch.claim_limit:
             self.last_claim_full = len(result.claimed) >= batch.claim_limit
-            self.wants_jobs = self.last_claim_full or self._work_arrived_since_claim
+            self.wants_jobs = self.last_claim_full or self._work_arrived_since_claim or self._reclaim_next
         for settlement in result.later:  # the first retry is immediate, the next ones wait for a tick
             (self.deferred if settlement.id in self._skipped else self.finished).append(settlement)
         self._skipped -= {settlement.id for settlement in batch.settled}
