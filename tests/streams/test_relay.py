@@ -104,8 +104,8 @@ async def test_without_a_server_tasks_are_no_longer_held(harness: StreamHarness)
     nobody = replace(harness.settings, url=f"redis://127.0.0.1:{free_port()}/0")
     harness.engine.relay = relay = Relay(harness.engine.store, RedisStreamTransport(nobody))
     await harness.submit()
-    while relay._reading is not None:
-        await asyncio.sleep(0.01)
+    if relay._reading is not None:
+        await asyncio.wait([relay._reading])
     await harness.submit()
     await harness.publish()
     assert harness.redis.xlen(TASKS) == 1  # the second one; the first is hidden for a second

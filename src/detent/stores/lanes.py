@@ -59,6 +59,8 @@ def next_area(value: int) -> int:
 
 
 _MAX_INTERNED = 50_000
+LOCKED_MICROS = 1_000_000
+"""How long claims use the general statement, which skips locked jobs, after a shorter one has waited for such a job."""
 
 
 class OnlyLane(NamedTuple):
@@ -122,6 +124,8 @@ class LaneCache:
     only_lane: OnlyLane | None = None
     """Set by a claim that was filled from one lane of the groups it could claim from."""
     limited_lane: LimitedLane | None = None
+    locked_until: Micros = 0
+    """Until then only_lane and limited_lane are not used, see LOCKED_MICROS."""
     held_back: bool = False
     """True: the last claim left jobs unclaimed because of a limit."""
     opens_at: Micros | None = None

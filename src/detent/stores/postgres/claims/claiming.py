@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from detent.core.errors import StoreUnavailable
 from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
-from detent.stores.lanes import LaneCache
+from detent.stores.lanes import LOCKED_MICROS, LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.retry import CONFLICT
 
@@ -27,7 +27,7 @@ from .claim import (
     settle_and_claim_values,
 )
 from .claim_by_id import claim_by_id_values
-from .limited_claim import claim_within_limits
+from .limited_claim import LimitedClaims
 from .lost_claims import LostClaims, OpenClaims, remaining_request
 
 T = TypeVar("T")
@@ -153,18 +153,11 @@ class ClaimingStore(ABC):
     async def _settle_and_claim_limited(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
         """Settle and claim within limits, in two statements. Settling notifies other processes, because it may free
         places of a limit that they wait for."""
-        outcome = await claim_within_limits(
-            self._run_claim_query,
-            self._refresh_lane_cache,
-            self._lane_cache,
-            self._edges,
-            self._names,
-            self._find_name,
-            successes,
-            request,
-            self.now(),
-            done=self._open_claims.take_done(),
+        claims = LimitedClaims(
+            self._run_claim_query, self._refresh_lane_cache, self._lane_cache, self._edges, self._names, self._find_name
         )
+        done = self._open_claims.take_done()
+        outcome = await claims.settle_and_claim(successes, request, self.now(), done)
         refused = {success.id for success in outcome.refused}
         self._open_claims.settle(success.id for success in successes if success.id not in refused)
         for result in outcome.claims:
@@ -199,7 +192,9 @@ class ClaimingStore(ABC):
             done=self._open_claims.take_done() if successes else (),
         )
         name, extra_values = claim_statement(self._lane_cache, successes, request)
-        only_lane = self._lane_cache.find_only_lane(values["groups"], started) if name == "settle_and_claim" else None
+        only_lane = None
+        if name == "settle_and_claim" and values["now"] >= self._lane_cache.locked_until:
+            only_lane = self._lane_cache.find_only_lane(values["groups"], started)
         if only_lane is not None:
             name, extra_values = "settle_and_claim_from_lane", lane_values(self._lane_cache, only_lane)
         try:
@@ -207,6 +202,7 @@ class ClaimingStore(ABC):
         except StoreUnavailable as error:
             if only_lane is None or not rows_are_locked(error):
                 raise
+            self._lane_cache.locked_until = values["now"] + LOCKED_MICROS
             only_lane, extra_values = None, {}
             rows = await self._run_claim_query("settle_and_claim", values)
         result = await ClaimResult.of(rows, self._names, self._find_name)

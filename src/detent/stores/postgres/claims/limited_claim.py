@@ -9,8 +9,16 @@ from typing import Any
 from detent.core.errors import StoreUnavailable
 from detent.core.limits import Meter, parse_spent
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, MeterKey, compacted_history, make_plan
-from detent.stores.lanes import RANK_SHIFT, LaneCache, LimitedLane, party_of, rank_of
+from detent.stores.claim_plan import (
+    ClaimableLane,
+    ClaimPlan,
+    ClaimSnapshot,
+    MeterKey,
+    compacted_history,
+    make_plan,
+    meter_keys,
+)
+from detent.stores.lanes import LOCKED_MICROS, RANK_SHIFT, LaneCache, LimitedLane, party_of, rank_of
 
 from ..dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from ..errors import rows_are_locked
@@ -83,105 +91,154 @@ class LimitedClaim:
         return remaining_request(request, len(claims.claimed))
 
 
-async def claim_within_limits(
-    run: Run,
-    refresh: Callable[[], Awaitable[None]],
-    lane_cache: LaneCache,
-    edges: Edges,
-    names: Names,
-    find: Find,
-    successes: Sequence[Success],
-    request: ClaimRequest,
-    now: int,
-    *,
-    done: Sequence[ClaimKey] = (),
-    once: bool = False,
-) -> LimitedClaim:
-    """Settle and claim: in one statement if possible, else in two, which are repeated while more can be claimed.
+@dataclass(frozen=True, slots=True)
+class LimitedClaims:
+    """Settles and claims within limits, for a store or in a transaction."""
 
-    once: stop after the first statement that locks meters.
-    """
-    at_once = await _claim_from_lane(run, lane_cache, edges, names, find, successes, request, now, done)
-    if at_once is None:
-        return await _plan_and_claim(
-            run, refresh, lane_cache, edges, names, find, successes, request, now, done=done, once=once
-        )
-    result = LimitedClaim([], at_once.unsettled(successes))
-    remaining = result.add(at_once, request)
-    if remaining is not None:
-        rest = await _plan_and_claim(run, refresh, lane_cache, edges, names, find, [], remaining, now)
-        result.claimed += rest.claimed
-        result.claims += rest.claims
-        result.wrote |= rest.wrote
-    return result
+    run: Run
+    refresh: Callable[[], Awaitable[None]]
+    """Reads the lane cache again."""
+    lane_cache: LaneCache
+    edges: Edges
+    names: Names
+    find: Find
 
+    async def settle_and_claim(
+        self, successes: Sequence[Success], request: ClaimRequest, now: int, done: Sequence[ClaimKey] = ()
+    ) -> LimitedClaim:
+        """In one statement if possible, else in two, which are repeated while more can be claimed."""
+        at_once = await self._claim_from_lane(successes, request, now, done)
+        if at_once is None:
+            return await self.plan_and_claim(successes, request, now, done)
+        result = LimitedClaim([], at_once.unsettled(successes))
+        remaining = result.add(at_once, request)
+        if remaining is not None:
+            rest = await self.plan_and_claim([], remaining, now)
+            result.claimed += rest.claimed
+            result.claims += rest.claims
+            result.wrote |= rest.wrote
+        return result
 
-async def _plan_and_claim(
-    run: Run,
-    refresh: Callable[[], Awaitable[None]],
-    lane_cache: LaneCache,
-    edges: Edges,
-    names: Names,
-    find: Find,
-    successes: Sequence[Success],
-    request: ClaimRequest,
-    now: int,
-    *,
-    done: Sequence[ClaimKey] = (),
-    once: bool = False,
-) -> LimitedClaim:
-    """In two statements; repeated while the first attempts show that more jobs can be claimed."""
-    result, worker = LimitedClaim([], []), await names.actor(request.worker)
-    remaining: ClaimRequest | None = request
-    first = None if request.only_suspects else lane_cache.next_start_rank()
-    lanes_at_most, count_held = request.limit, False
-    _forget_full_cells(lane_cache, now)
-    for attempt in range(1 + MAX_REPEATS):
-        assert remaining is not None
-        lane_request = replace(remaining, limit=lanes_at_most)
-        values = settle_and_claim_values(
-            successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
-        )
-        inspection = await _inspect(run, lane_cache, values, remaining, first, count_held)
-        if attempt == 0:
-            result.settle(inspection, successes)
-            successes = []
-        if inspection.version != lane_cache.version:
-            await refresh()
-            if not lane_cache.needs_plan:
+    async def plan_and_claim(
+        self,
+        successes: Sequence[Success],
+        request: ClaimRequest,
+        now: int,
+        done: Sequence[ClaimKey] = (),
+        *,
+        once: bool = False,
+    ) -> LimitedClaim:
+        """In two statements; repeated while the first attempts show that more jobs can be claimed.
+
+        once: stop after the first statement that locks meters.
+        """
+        lane_cache, result = self.lane_cache, LimitedClaim([], [])
+        remaining: ClaimRequest | None = request
+        first = None if request.only_suspects else lane_cache.next_start_rank()
+        lanes_at_most, count_held = request.limit, False
+        _forget_full_cells(lane_cache, now)
+        for attempt in range(1 + MAX_REPEATS):
+            assert remaining is not None
+            values = await self._values(successes, replace(remaining, limit=lanes_at_most), now, done)
+            inspected = values | _inspect_values(lane_cache, remaining, first, count_held)
+            rows = await self.run("settle_and_inspect", inspected)
+            inspection = Inspection.of(rows, lane_cache, counted=count_held)
+            if attempt == 0:
+                result.settle(inspection, successes)
+                successes = []
+            if inspection.version != lane_cache.version:
+                await self.refresh()
+                if not lane_cache.needs_plan:
+                    break
+                continue
+            plan = make_plan(lane_cache, inspection.snapshot, remaining.limit)
+            if plan.missing:
+                await self.run("add_meters", _missing_values(plan, now))
+                continue
+            if plan.uncertain and attempt < MAX_REPEATS:
+                count_held = True
+                continue
+            from_low_rank, first, count_held = first is not None, None, False
+            if from_low_rank:
+                lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
+            claims, more = await self._claim_planned(remaining, inspection.snapshot, plan, now)
+            if claims and len(claims.claimed) == remaining.limit:
+                _save_limited_lane(lane_cache, values["groups"], inspection.snapshot, claims, now)
+            remaining = result.add(claims, remaining)
+            if remaining is None or (once and plan.quotas):
                 break
-            continue
-        plan = make_plan(lane_cache, inspection.snapshot, remaining.limit)
-        if plan.missing:
-            await run("add_meters", _missing_values(plan, now))
-            continue
-        if plan.uncertain and attempt < MAX_REPEATS:
-            count_held = True
-            continue
-        from_low_rank, first, count_held = first is not None, None, False
-        if from_low_rank:
-            lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
-        planned = inspection.snapshot, plan, now
-        claims, more = await _claim_planned(run, lane_cache, edges, names, find, remaining, *planned)
-        if claims and len(claims.claimed) == remaining.limit:
-            _save_limited_lane(lane_cache, values["groups"], inspection.snapshot, claims, remaining, now)
-        remaining = result.add(claims, remaining)
-        if remaining is None or (once and plan.quotas):
-            break
-        more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
-        if more_lanes:
-            lanes_at_most = min(lanes_at_most * _LANES_FACTOR, _MAX_LANES)
-            _skip_full_cells(lane_cache, plan, inspection.snapshot.now)
-        if not (inspection.promoted or more_lanes or more or from_low_rank):
-            break
-    return result
+            more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
+            if more_lanes:
+                lanes_at_most = min(lanes_at_most * _LANES_FACTOR, _MAX_LANES)
+                _skip_full_cells(lane_cache, plan, inspection.snapshot.now)
+            if not (inspection.promoted or more_lanes or more or from_low_rank):
+                break
+        return result
 
+    async def _claim_planned(
+        self, request: ClaimRequest, snapshot: ClaimSnapshot, plan: ClaimPlan, now: int
+    ) -> tuple[ClaimResult | None, bool]:
+        """Claim what was planned. The flag is true if a repeat may claim more: another worker had used up a meter, or
+        one lane had fewer jobs than planned while another filled its quota."""
+        if not plan.quotas:
+            return None, False
+        values = await self._values([], request, now) | _plan_values(snapshot, plan)
+        rows = await self.run("claim_limited", values | {"dated": self.lane_cache.has_deadlines})
+        result = await self._result(rows)
+        claimed_per_lane = Counter(row[1] for row in rows[1:])
+        lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
+        meters_used_up = result.promoted  # this statement counts them in that column
+        missing = len(result.claimed) < sum(plan.quotas.values())
+        return result, meters_used_up > 0 or (lane_filled and missing)
 
-async def _inspect(
-    run: Run, lane_cache: LaneCache, values: dict[str, Any], request: ClaimRequest, first: int | None, count_held: bool
-) -> Inspection:
-    rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, request, first, count_held))
-    return Inspection.of(rows, lane_cache, counted=count_held)
+    async def _claim_from_lane(
+        self, successes: Sequence[Success], request: ClaimRequest, now: int, done: Sequence[ClaimKey]
+    ) -> ClaimResult | None:
+        """Settle and claim in one statement, if one lane is the only one with jobs and its limits have room for all.
+
+        The plan uses the meters as this store left them. The statement compares them with their rows: what other
+        workers have started since is subtracted from the room.
+        """
+        lane_cache = self.lane_cache
+        known = lane_cache.limited_lane
+        if known is None or not successes or request.only_suspects or not lane_cache.locked_until <= now < known.until:
+            return None
+        if lane_cache.many_ranks or lane_cache.has_deadlines:
+            return None
+        values = await self._values(successes, request, now, done)
+        if (known.version, known.groups) != (lane_cache.version, values["groups"]):
+            return None
+        snapshot = ClaimSnapshot(now, [ClaimableLane(known.lane, request.limit)], None, dict(known.meters))
+        plan = make_plan(lane_cache, snapshot, request.limit)
+        if plan.uncertain or plan.missing or plan.quotas.get(known.lane) != request.limit:
+            return None
+        values |= _plan_values(snapshot, plan) | lane_values(lane_cache, known.lane)
+        try:
+            result = await self._result(await self.run("settle_and_claim_limited", values))
+        except StoreUnavailable as error:
+            if not rows_are_locked(error):
+                raise
+            lane_cache.locked_until = now + LOCKED_MICROS
+            return None
+        now_known = lane_cache.limited_lane  # another claim of this store may have changed it meanwhile
+        if now_known is not None:
+            filled = len(result.claimed) == request.limit and result.version == lane_cache.version
+            meters = _with_starts(now_known.meters, result)
+            lane_cache.limited_lane = now_known._replace(meters=meters) if filled else None
+        return result
+
+    async def _values(
+        self, successes: Sequence[Success], request: ClaimRequest, now: int, done: Sequence[ClaimKey] = ()
+    ) -> dict[str, Any]:
+        worker = await self.names.actor(request.worker)
+        return settle_and_claim_values(
+            successes, request, self.lane_cache, self.edges, worker, now, relaxed=not successes, done=done
+        )
+
+    async def _result(self, rows: list[Any]) -> ClaimResult:
+        result = await ClaimResult.of(rows, self.names, self.find)
+        result.save_positions(self.lane_cache, with_floors=False)
+        return result
 
 
 def _forget_full_cells(lane_cache: LaneCache, now: int) -> None:
@@ -215,35 +272,8 @@ def _inspect_values(
     }
 
 
-async def _claim_planned(
-    run: Run,
-    lane_cache: LaneCache,
-    edges: Edges,
-    names: Names,
-    find: Find,
-    request: ClaimRequest,
-    snapshot: ClaimSnapshot,
-    plan: ClaimPlan,
-    now: int,
-) -> tuple[ClaimResult | None, bool]:
-    """Claim what was planned. The flag is true if a repeat may claim more: another worker had used up a meter, or one
-    lane had fewer jobs than planned while another filled its quota."""
-    if not plan.quotas:
-        return None, False
-    worker = await names.actor(request.worker)
-    values = settle_and_claim_values([], request, lane_cache, edges, worker, now, relaxed=True)
-    rows = await run("claim_limited", values | _plan_values(snapshot, plan, dated=lane_cache.has_deadlines))
-    result = await ClaimResult.of(rows, names, find)
-    result.save_positions(lane_cache, with_floors=False)
-    claimed_per_lane = Counter(row[1] for row in rows[1:])
-    lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
-    meters_used_up = result.promoted  # this statement counts them in that column
-    missing = len(result.claimed) < sum(plan.quotas.values())
-    return result, meters_used_up > 0 or (lane_filled and missing)
-
-
-def _plan_values(snapshot: ClaimSnapshot, plan: ClaimPlan, *, dated: bool) -> dict[str, Any]:
-    """The parameters of part_pick_limited."""
+def _plan_values(snapshot: ClaimSnapshot, plan: ClaimPlan) -> dict[str, Any]:
+    """The parameters of part_meters and part_pick_limited."""
     meters = sorted((meter for meter in snapshot.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
     return {
@@ -257,70 +287,16 @@ def _plan_values(snapshot: ClaimSnapshot, plan: ClaimPlan, *, dated: bool) -> di
         "takes": [str(plan.takes[meter.id]) for meter in meters],
         "spent": [compacted_history(meter, snapshot.now) for meter in meters],
         "rated": [str(meter.limit.rate is not None) for meter in meters],
-        "dated": dated,
     }
 
 
-async def _claim_from_lane(
-    run: Run,
-    lane_cache: LaneCache,
-    edges: Edges,
-    names: Names,
-    find: Find,
-    successes: Sequence[Success],
-    request: ClaimRequest,
-    now: int,
-    done: Sequence[ClaimKey],
-) -> ClaimResult | None:
-    """Settle and claim in one statement, if one lane has been the only one with jobs and its limits have room for all.
-
-    The plan uses the meters as this store left them. The statement compares them with their rows: what other workers
-    have started since is subtracted from the room.
-    """
-    known = lane_cache.limited_lane
-    if known is None or not successes or request.only_suspects or now >= known.until:
-        return None
-    if lane_cache.many_ranks or lane_cache.has_deadlines:
-        return None
-    worker = await names.actor(request.worker)
-    values = settle_and_claim_values(
-        successes, request, lane_cache, edges, worker, now, relaxed=not successes, done=done
-    )
-    if (known.version, known.groups) != (lane_cache.version, values["groups"]):
-        return None
-    snapshot = ClaimSnapshot(now, [ClaimableLane(known.lane, request.limit)], None, dict(known.meters))
-    plan = make_plan(lane_cache, snapshot, request.limit)
-    if plan.uncertain or plan.missing or plan.quotas.get(known.lane) != request.limit:
-        return None
-    values |= _plan_values(snapshot, plan, dated=False) | lane_values(lane_cache, known.lane)
-    try:
-        rows = await run("settle_and_claim_limited", values)
-    except StoreUnavailable as error:
-        if not rows_are_locked(error):
-            raise
-        return None
-    result = await ClaimResult.of(rows, names, find)
-    result.save_positions(lane_cache, with_floors=False)
-    now_known = lane_cache.limited_lane
-    if now_known is not None:
-        meters = _with_starts(now_known.meters, result)
-        filled = len(result.claimed) == request.limit and result.version == lane_cache.version
-        lane_cache.limited_lane = now_known._replace(meters=meters) if filled else None
-    return result
-
-
 def _save_limited_lane(
-    lane_cache: LaneCache,
-    groups: Sequence[str],
-    snapshot: ClaimSnapshot,
-    claims: ClaimResult,
-    request: ClaimRequest,
-    now: int,
+    lane_cache: LaneCache, groups: Sequence[str], snapshot: ClaimSnapshot, claims: ClaimResult, now: int
 ) -> None:
-    """Note the lane that filled the whole claim, if it is the only one with jobs."""
-    if len(snapshot.lanes) == 1 and request.limit > 1:
-        meters = _with_starts(snapshot.meters, claims)
+    """Note the lane that filled the whole claim, if it is the only one with jobs, and its meters."""
+    if len(snapshot.lanes) == 1 and len(claims.claimed) > 1:
         lane = snapshot.lanes[0].lane
+        meters = _with_starts({key: snapshot.meters[key] for key in meter_keys(lane_cache, lane)}, claims)
         lane_cache.limited_lane = LimitedLane(lane, lane_cache.version, groups, now + LIMITED_LANE_MICROS, meters)
 
 
@@ -343,18 +319,10 @@ class PostgresTx(PlainClaimTx):
     async def _claim_limited(self, request: ClaimRequest) -> list[Claimed]:
         """Meters are locked once, in the order of their ids: locked in two steps, two transactions could deadlock."""
         await self._set_plan_options()
-        result = await claim_within_limits(
-            self._run,
-            self.refresh_lane_cache,
-            self.lane_cache,
-            self._edges,
-            self.names,
-            self.find_name,
-            [],
-            request,
-            self.now,
-            once=True,
+        claims = LimitedClaims(
+            self._run, self.refresh_lane_cache, self.lane_cache, self._edges, self.names, self.find_name
         )
+        result = await claims.plan_and_claim([], request, self.now, once=True)
         self.wrote |= result.wrote
         return result.claimed
 
