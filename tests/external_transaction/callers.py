@@ -1,10 +1,16 @@
 """Callers with a connection of their own, all driven by the same words."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import asyncpg
 import psycopg
 from psycopg.rows import dict_row
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 from detent import JobDefinition
 
@@ -111,8 +117,90 @@ class WithPsycopgSync:
         self.connection.close()
 
 
-CALLERS: dict[str, type[Caller]] = {
+class WithSqlalchemy:
+    """An AsyncSession or AsyncConnection; SQLAlchemy begins with the first statement."""
+
+    def __init__(self, kind: type[AsyncSession] | type[AsyncConnection], dialect: str) -> None:
+        self._kind = kind
+        self._dialect = dialect
+
+    async def open(self, url: str) -> None:
+        engine = create_async_engine(url.replace("postgresql:", f"postgresql+{self._dialect}:"), poolclass=NullPool)
+        self.connection: Any = await self._kind(engine).__aenter__()
+
+    async def begin(self, level: str = "read committed") -> None:
+        options = {"isolation_level": level.upper()}
+        if self._kind is AsyncSession:
+            await self.connection.connection(execution_options=options)
+        else:
+            await self.connection.execution_options(**options)
+
+    async def order(self, number: int) -> None:
+        await self.connection.execute(text("INSERT INTO orders VALUES (:number)"), {"number": number})
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
+        return await job.enqueue_in(self.connection, **arguments)
+
+    async def run(self, statement: str) -> None:
+        await self.connection.execute(text(statement))
+
+    async def commit(self) -> None:
+        await self.connection.commit()
+
+    async def rollback(self) -> None:
+        await self.connection.rollback()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+class WithSqlalchemySync:
+    """A blocking Session or Connection, from a plain function or from a coroutine."""
+
+    def __init__(self, kind: type[Session] | type[Connection], *, awaits: bool) -> None:
+        self._kind = kind
+        self._awaits = awaits
+
+    async def open(self, url: str) -> None:
+        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+        self.connection: Any = self._kind(engine)
+
+    async def begin(self, level: str = "read committed") -> None:
+        options = {"isolation_level": level.upper()}
+        if self._kind is Session:
+            self.connection.connection(execution_options=options)
+        else:
+            self.connection.execution_options(**options)
+
+    async def order(self, number: int) -> None:
+        self.connection.execute(text("INSERT INTO orders VALUES (:number)"), {"number": number})
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
+        if self._awaits:
+            return await job.enqueue_in(self.connection, **arguments)
+        return job.enqueue_in_sync(self.connection, **arguments)
+
+    async def run(self, statement: str) -> None:
+        self.connection.execute(text(statement))
+
+    async def commit(self) -> None:
+        self.connection.commit()
+
+    async def rollback(self) -> None:
+        self.connection.rollback()
+
+    async def close(self) -> None:
+        self.connection.close()
+
+
+CALLERS: dict[str, Callable[[], Caller]] = {
     "asyncpg": WithAsyncpg,
     "psycopg": WithPsycopg,
     "psycopg-sync": WithPsycopgSync,
+    "async-session-asyncpg": partial(WithSqlalchemy, AsyncSession, "asyncpg"),
+    "async-session-psycopg": partial(WithSqlalchemy, AsyncSession, "psycopg"),
+    "async-connection-asyncpg": partial(WithSqlalchemy, AsyncConnection, "asyncpg"),
+    "session": partial(WithSqlalchemySync, Session, awaits=False),
+    "session-awaited": partial(WithSqlalchemySync, Session, awaits=True),
+    "connection": partial(WithSqlalchemySync, Connection, awaits=False),
 }

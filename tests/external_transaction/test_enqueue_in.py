@@ -11,8 +11,7 @@ import pytest
 
 from detent import Detent, DetentError, JobDefinition
 from detent.client.connect import store_from
-from detent.client.external_transaction import submit_on
-from detent.engine import Engine, Submission
+from detent.engine import Engine
 from detent.proof.verify.verify import verify
 from support.servers.databases import Database, house, newest
 
@@ -205,11 +204,12 @@ async def test_a_connection_without_a_transaction_is_refused(charge: Any, app: D
 
 async def test_the_wrong_kind_of_connection_is_refused(charge: Any, database: Database) -> None:
     with psycopg.connect(database.url) as blocking:
-        with pytest.raises(DetentError, match="enqueue_in_sync") as caught:
-            await charge.enqueue_in(blocking, order=1)
-        assert caught.value.code == "CONNECTION_UNKNOWN"
         with pytest.raises(DetentError, match="asyncpg or psycopg 3") as caught:
             await charge.enqueue_in(blocking.cursor(), order=1)
+        assert caught.value.code == "CONNECTION_UNKNOWN"
+    async with await psycopg.AsyncConnection.connect(database.url) as connection:
+        with pytest.raises(DetentError, match="await enqueue_in") as caught:
+            charge.enqueue_in_sync(connection, order=1)
         assert caught.value.code == "CONNECTION_UNKNOWN"
 
 
@@ -222,17 +222,19 @@ async def test_arguments_are_checked_before_anything_is_written(caller: Caller, 
     await caller.commit()
 
 
-async def test_a_notification_is_heard_at_the_commit_if_asked_for(app: Detent, database: Database) -> None:
-    heard: list[str] = []
+async def test_workers_are_notified_of_the_commit_and_not_before(
+    caller: Caller, charge: Any, app: Detent, database: Database
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await asyncpg.connect(database.url)
-    await listener.add_listener("detent", lambda *notification: heard.append(notification[-1]))
-    connection = await asyncpg.connect(database.url)
-    for notify in (False, True):
-        async with connection.transaction():
-            await submit_on(app.engine, connection, Submission("charge", {"order": 1}), notify=notify)
-        await listener.execute("SELECT 1")
-        assert heard == [""] * notify
-    await connection.close()
+    await listener.add_listener("detent", lambda *notification: heard.put_nowait(notification[-1]))
+    await caller.begin()
+    await caller.enqueue(charge, order=1)
+    await listener.execute("SELECT 1")
+    assert heard.empty()
+    await caller.commit()
+    async with asyncio.timeout(5):
+        assert await heard.get() == ""
     await listener.close()
 
 
@@ -244,7 +246,7 @@ async def test_sqlite_says_why_it_cannot() -> None:
         return order
 
     async with app:
-        with pytest.raises(DetentError, match="one writer") as caught:
+        with pytest.raises(DetentError, match="two copies") as caught:
             await charge.enqueue_in(object(), order=1)
     assert caught.value.code == "STORE_LACKS_TRANSACTIONS"
 

@@ -1,12 +1,17 @@
 """Enqueue in the caller's own Postgres transaction: the job exists if and only if the caller commits.
 
-Job, first event and keys are written on the caller's connection; commit and rollback are the caller's. Detent does not
-see that commit, so workers are not notified and find the job with their next poll, within a second. `notify=True` sends
-NOTIFY inside the transaction instead: workers get it at the commit, but such commits take a lock they all share.
-SQLite is refused: it has one writer, and the caller's transaction would be a second one.
+Job, first event and keys are written on the caller's connection; commit and rollback are the caller's. A session of
+SQLAlchemy or a connection of Django says when its transaction has ended, and workers are notified then. A connection
+of a driver does not: NOTIFY is sent inside the transaction, and the server delivers it at the commit.
+SQLite is refused: the caller's sqlite3 is another copy of the SQLite library than Detent's, and two copies in one
+process release each other's file locks.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from detent.core.errors import NotSupported, VersionConflict
@@ -35,21 +40,82 @@ Run = Callable[[Coroutine[Any, Any, int]], int]
 """Runs a coroutine on the event loop of the engine."""
 
 
-def submit_on_sync(
-    engine: Engine, connection: Any, submission: Submission, run: Run, *, notify: bool = False
-) -> Submitted:
-    """Submit on a blocking psycopg Connection."""
-    return run_now(submit_on(engine, connection, submission, run, notify=notify))
+@dataclass(frozen=True, slots=True)
+class CallerTransaction:
+    """The transaction of a caller: the driver's connection, and how to learn that the transaction has ended."""
+
+    connection: Any
+    on_end: Callable[[Callable[[], None]], None] | None = None
+    """Registers a function to call once the transaction has ended; None if the caller's library cannot tell."""
 
 
-async def submit_on(
-    engine: Engine, connection: Any, submission: Submission, run: Run | None = None, *, notify: bool = False
-) -> Submitted:
-    """Submit on an asyncpg connection or a psycopg AsyncConnection that is inside a transaction.
+_FRAMEWORKS = {"sqlalchemy": "detent.integrations.sqlalchemy", "django": "detent.integrations.django"}
+"""Library of the caller's object -> module with `caller_transaction(object)`, which finds the driver's connection."""
 
-    run: given if the connection is a blocking one.
+
+async def submit_on(engine: Engine, connection: Any, submission: Submission) -> Submitted:
+    """Submit on a connection that is inside a transaction: of asyncpg, psycopg, SQLAlchemy (or a session) or Django.
+
+    A blocking connection is used on another thread, so that the event loop goes on while the server is waited for.
     """
-    caller = _checked_connection(engine, connection, blocks=run is not None)
+    loop = asyncio.get_running_loop()
+    opened = await _opened(engine, connection)
+    caller = _in_transaction(opened)
+    if caller.blocks:
+
+        def run(work: Coroutine[Any, Any, int]) -> int:
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+        submitted = await asyncio.to_thread(lambda: run_now(_submit(engine, caller, submission, opened, run)))
+    else:
+        submitted = await _submit(engine, caller, submission, opened, None)
+    _notify_at_end(engine, opened, submitted, loop)
+    return submitted
+
+
+def submit_on_sync(engine: Engine, connection: Any, submission: Submission, run: Run) -> Submitted:
+    """Submit on a blocking connection, from a thread that has no event loop."""
+    opened = run_now(_opened(engine, connection))
+    caller = _in_transaction(opened)
+    if not caller.blocks:
+        raise NoTransaction(
+            "this is an async connection; use await enqueue_in(connection, ...)", code="CONNECTION_UNKNOWN"
+        )
+    submitted = run_now(_submit(engine, caller, submission, opened, run))
+    _notify_at_end(engine, opened, submitted, run(_running_loop()))  # type: ignore[arg-type]
+    return submitted
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+async def _opened(engine: Engine, connection: Any) -> CallerTransaction:
+    if not hasattr(engine.store, "transaction_on"):
+        raise NoTransaction(
+            "SQLite cannot share your transaction: the sqlite3 module is another copy of the SQLite library, and two "
+            "copies in one process release each other's file locks; enqueue after your commit, or use Postgres",
+            code="STORE_LACKS_TRANSACTIONS",
+        )
+    for kind in type(connection).__mro__:
+        if framework := _FRAMEWORKS.get(kind.__module__.partition(".")[0]):
+            opened: CallerTransaction = await import_module(framework).caller_transaction(connection)
+            return opened
+    return CallerTransaction(connection)
+
+
+def _in_transaction(opened: CallerTransaction) -> Any:
+    from detent.stores.postgres.caller_connection import caller_connection
+
+    caller = caller_connection(opened.connection)
+    if not caller.in_transaction():
+        raise NoTransaction("the connection is in no transaction; begin one, then enqueue, then commit")
+    return caller
+
+
+async def _submit(
+    engine: Engine, caller: Any, submission: Submission, opened: CallerTransaction, run: Run | None
+) -> Submitted:
     prepared = prepare(engine, submission, engine.store.now())
     tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
     quotas = await tx.quotas.lock_quotas([submission.tenant_id])
@@ -57,26 +123,22 @@ async def submit_on(
         await _check_isolation(caller)
     may_fail = needs_transaction(prepared) or bool(quotas)
     submitted = await (_submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared))
-    if notify and not submitted.hit:
+    if opened.on_end is None and not submitted.hit:
         await caller.execute("SELECT pg_notify($1, '')", engine.store.schema)  # type: ignore[attr-defined]
     return submitted
 
 
-def _checked_connection(engine: Engine, connection: Any, *, blocks: bool) -> Any:
-    if not hasattr(engine.store, "transaction_on"):
-        raise NoTransaction(
-            "SQLite has one writer, so it cannot share your transaction; enqueue after your commit, or use Postgres",
-            code="STORE_LACKS_TRANSACTIONS",
-        )
-    from detent.stores.postgres.caller_connection import caller_connection
+def _notify_at_end(
+    engine: Engine, opened: CallerTransaction, submitted: Submitted, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Notify workers once the transaction has ended; a notification after a rollback costs them one claim."""
 
-    caller = caller_connection(connection)
-    if caller.blocks != blocks:
-        kind, call = ("a blocking", "enqueue_in_sync") if caller.blocks else ("an async", "await enqueue_in")
-        raise NoTransaction(f"this is {kind} connection; use {call}(connection, ...)", code="CONNECTION_UNKNOWN")
-    if not caller.in_transaction():
-        raise NoTransaction("the connection is in no transaction; begin one, then enqueue, then commit")
-    return caller
+    def notify() -> None:
+        with suppress(RuntimeError):  # the event loop is closed: workers find the job with their next poll
+            loop.call_soon_threadsafe(lambda: engine.store.notify_commit(other_processes=True))  # type: ignore[attr-defined]
+
+    if opened.on_end is not None and not submitted.hit:
+        opened.on_end(notify)
 
 
 async def _check_isolation(caller: Any) -> None:

@@ -97,8 +97,9 @@ class JobDefinition(Generic[P, R]):
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one job in your own Postgres transaction: it exists if and only if you commit.
 
-        connection: an asyncpg connection or a psycopg AsyncConnection, to the same database, inside a transaction.
-        Workers are not notified of your commit; they find the job with their next poll, within a second.
+        connection: a connection to the same database, inside a transaction: of asyncpg or psycopg, a Connection,
+        AsyncConnection, Session or AsyncSession of SQLAlchemy, or a connection of Django. Workers are notified of your
+        commit.
 
         Raises NotSupported: STORE_LACKS_TRANSACTIONS on SQLite, TRANSACTION_REQUIRED outside a transaction,
         CONNECTION_UNKNOWN for another kind of connection; and what `enqueue` raises.
@@ -112,7 +113,9 @@ class JobDefinition(Generic[P, R]):
         return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
 
     def enqueue_in_sync(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """Enqueue one job in your own Postgres transaction, on a blocking psycopg Connection; else like `enqueue_in`.
+        """Enqueue one job in your own Postgres transaction from a plain function; else like `enqueue_in`.
+
+        connection: a blocking one: of psycopg, a Connection or Session of SQLAlchemy, or a connection of Django.
 
         with connection.transaction():
             charge.enqueue_in_sync(connection, order_id=7, amount=100)

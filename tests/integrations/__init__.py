@@ -1,0 +1,1 @@
+"""The integrations with frameworks, against the real frameworks."""
