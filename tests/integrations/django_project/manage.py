@@ -1,0 +1,10 @@
+"""A small Django project for the tests: orders in Postgres, tasks in the same database."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings")
+    execute_from_command_line(sys.argv)

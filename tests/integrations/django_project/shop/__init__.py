@@ -1,0 +1,1 @@
+"""Orders and the tasks that ship them."""
