@@ -50,7 +50,7 @@ if __name__ == "__main__":
     )
     django.setup()
 
-from detent.integrations.django.backend import DetentBackend
+from detent.integrations.django.backend import DetentBackend  # noqa: E402 (needs the settings above)
 
 ENQUEUED: list[Any] = []
 

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -101,6 +101,7 @@ class Detent(Scheduling, Limited):
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
+        self._test_engine: Engine | None = None
 
     def job(self, name: str, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> Declare:
         """Declare a function as the handler of the jobs called `name`. The decorated function is a JobDefinition.
@@ -191,6 +192,8 @@ class Detent(Scheduling, Limited):
 
         Raises what `open` raises.
         """
+        if self._test_engine is not None:
+            return self._test_engine
         if self._pid != os.getpid():
             self._keep_engines_of_parent_process()
         loop = asyncio.get_running_loop()
@@ -235,10 +238,19 @@ class Detent(Scheduling, Limited):
     @property
     def engine(self) -> Engine:
         """The engine of the running event loop. Raises InvalidInput (APP_CLOSED) if the app is not open there."""
-        engine = self._engines.get(asyncio.get_running_loop())
+        engine = self._test_engine or self._engines.get(asyncio.get_running_loop())
         if engine is None:
             raise InvalidInput("the app is not open on this event loop; use `async with app` first", code="APP_CLOSED")
         return engine
+
+    @contextmanager
+    def test_engine(self, engine: Engine) -> Iterator[None]:
+        """Use this open engine for every call of the block, on any event loop. For tests: `detent.testing`."""
+        before, self._test_engine = self._test_engine, engine
+        try:
+            yield
+        finally:
+            self._test_engine = before
 
     async def close(self) -> None:
         """Close the database connections of this event loop; the next call opens them again."""

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import wraps
 from types import TracebackType
 from typing import Any
@@ -17,8 +18,10 @@ from detent.client.app import Detent
 from detent.client.job import JobDefinition
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
-from detent.core.job import APPROVAL, CHILDREN, Job
+from detent.core.job import APPROVAL, CHILDREN, Job, Micros
 from detent.core.outcome import Outcome
+from detent.core.schedule import parse_interval
+from detent.core.times import SECOND
 from detent.engine import Engine, Settlement
 from detent.handler.context import Context
 from detent.handler.handler import Handler
@@ -27,12 +30,15 @@ from detent.ports.claims import Claimed
 from detent.ports.store import Store
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.ids import SeededIds
+from detent.system.run_now import run_now
 from detent.worker.runner import Runner
 
 from .clocks import ManualClock
 
 LEASE_SECONDS = 30.0
 MAX_EXECUTIONS = 200
+_MAX_DRAINED = 100_000
+_FIRED_AT_ONCE = 500
 
 
 class ProcessDied(Interrupted):
@@ -90,6 +96,7 @@ class SingleStepWorker:
         wrap_store: Callable[[Store, SimulatedProcess], Store] | None = None,
     ) -> None:
         """wrap_store: returns the store that the process under test uses, to observe or fail its calls."""
+        self.app = app
         self.clock = clock or ManualClock()
         self.lease_seconds = lease_seconds
         self.store = SqliteStore(":memory:", clock=self.clock, inline=True, synchronous="OFF")
@@ -98,7 +105,6 @@ class SingleStepWorker:
         self.deaths = 0
         self.settling: Outcome | None = None
         """The outcome that is being settled now."""
-        self._handlers = {name: definition.handler for name, definition in app.jobs.items()}
         self._wrap_store = wrap_store or (lambda store, process: store)
         self._runner = Runner(slots=32)
         self._abandoned: list[tuple[SimulatedProcess, asyncio.Task[Outcome]]] = []
@@ -114,8 +120,12 @@ class SingleStepWorker:
         for process, _ in self._abandoned:
             process.release()
         await asyncio.gather(*(task for _, task in self._abandoned), return_exceptions=True)
+        self.close_now()
+
+    def close_now(self) -> None:
+        """Close the database. Handlers of simulated processes that died are left as they are."""
         self._runner.close()
-        await self.store.close()
+        run_now(self.store.close())
 
     async def submit(self, job: JobDefinition[Any, Any], **arguments: Any) -> Job:
         """Enqueue a job into this database, as `job.enqueue` does; returns its row."""
@@ -138,10 +148,45 @@ class SingleStepWorker:
         status = job and job.status
         raise AssertionError(f"job {job_id} has not ended after {MAX_EXECUTIONS} executions; it is {status}")
 
+    async def drain(self) -> int:
+        """Run jobs until none is due any more, with their retries, children and schedules; returns how many ran."""
+        ran = 0
+        while await self._sweep() or await self.execute_next():
+            ran += 1
+            assert ran < _MAX_DRAINED, f"jobs are still due after {ran} executions; does a job enqueue itself?"
+        return ran
+
+    async def advance(self, duration: float | timedelta | str) -> int:
+        """Let time pass, and run what becomes due, each at its moment; returns how many executions that were.
+
+        duration: seconds, a timedelta, or text such as "2 h", "90 s" or "1 d".
+        """
+        end = self.clock.now() + _micros(duration)
+        ran = await self.drain()
+        while (moment := await self._next_moment()) is not None and moment <= end:
+            self.clock.advance_to(moment)
+            ran += await self.drain()
+        self.clock.advance_to(end)
+        return ran + await self.drain()
+
+    async def _sweep(self) -> bool:
+        """What the sweeper of a worker does; True if it changed something."""
+        expired, woken = await self.engine.expire(), await self.engine.wake()
+        fired = await self.engine.schedules.fire_due(_FIRED_AT_ONCE)
+        return bool(expired or woken or fired.jobs or await self.engine.process_child_events())
+
+    async def _next_moment(self) -> Micros | None:
+        """When a job becomes due, a wait times out or a schedule fires next; None if never."""
+        due = await self.store.read(lambda tx: tx.due.next_due())
+        wake = await self.store.read(lambda tx: tx.due.next_wake())
+        fire = (await self.engine.schedules.fire_due(_FIRED_AT_ONCE)).next
+        moments = [moment for moment in (due, wake, fire) if moment is not None and moment > self.clock.now()]
+        return min(moments, default=None)
+
     async def execute_next(self) -> bool:
         """Claim one job, run it and settle it; False if there was no job to claim."""
         request = self.engine.claim_request(
-            f"process-{self.deaths + 1}", 1, self.lease_seconds, job_types=frozenset(self._handlers), reclaim=True
+            f"process-{self.deaths + 1}", 1, self.lease_seconds, job_types=frozenset(self.app.jobs), reclaim=True
         )
         claimed = await self.engine.claim(request)
         if not claimed:
@@ -159,7 +204,7 @@ class SingleStepWorker:
         """The handler's outcome, or None if the process died meanwhile."""
         process = self.process
         engine = self._engine_of(process)
-        handler = _killable(self._handlers[claimed.job_type], process)
+        handler = _killable(self.app.jobs[claimed.job_type].handler, process)
         contract = engine.contract(claimed.contract)
         options = handler.options
         context = Context(claimed, engine, options.park_seconds, strict_steps=options.strict_steps)
@@ -218,6 +263,12 @@ class SingleStepWorker:
         else:
             state = f"waits for {job.wait_name!r}" if job.wait_name else f"stays {job.status}"
             raise AssertionError(f"job {job.id} {state} and will not continue; pass this name in signals=")
+
+
+def _micros(duration: float | timedelta | str) -> Micros:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    return parse_interval(duration.replace(" ", "")) if isinstance(duration, str) else round(duration * SECOND)
 
 
 def _killable(handler: Handler, process: SimulatedProcess) -> Handler:
