@@ -1,6 +1,8 @@
 """The Django integration in a small project with its own processes: tasks, transactions, worker, results, admin."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 import detent
 from support.servers.databases import Database, house, newest
 
-PROJECT = Path(__file__).parent / "django_project"
+PROJECT = Path(__file__).parents[1] / "support" / "django" / "project"
 SOURCES = Path(detent.__file__).parent.parent
 
 
@@ -113,3 +115,31 @@ def test_tasks_from_the_enqueue_to_the_result(database: Database) -> None:
     run(database, "manage.py", "detent", "worker", "--until-idle")
     run(database, "-c", CHECK, *ids)
     assert "no violations" in run(database, "manage.py", "detent", "verify")
+
+
+@pytest.mark.drill
+def test_the_own_tests_of_django(tmp_path: Path) -> None:
+    """Django 6 and its source distribution are installed into a folder of their own; it needs Python 3.12."""
+    python = _newer_python()
+    subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True)
+    pip = [str(tmp_path / "venv" / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "django>=6,<7", f"{SOURCES.parent}[postgres]"], check=True)
+    subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "django>=6,<7", "-d", tmp_path], check=True)
+    (archive,) = tmp_path.glob("django-*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    folder = next(path for path in tmp_path.glob("django-*") if path.is_dir()) / "tests"
+    script = PROJECT.parent / "own_tests.py"
+    done = subprocess.run(
+        [tmp_path / "venv" / "bin" / "python", script, folder], capture_output=True, text=True, timeout=300
+    )
+    assert re.search(r"Ran 7\d tests", done.stderr) and "OK (skipped=11)" in done.stderr, done.stderr
+
+
+def _newer_python() -> str:
+    """A Python of at least 3.12: one on the PATH, or one of pyenv's."""
+    names = [shutil.which(f"python3.{minor}") for minor in (14, 13, 12)]
+    installed = [str(path) for path in Path.home().glob(".pyenv/versions/3.1[2-4]*/bin/python")]
+    for path in filter(None, [*names, *installed]):
+        if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+            return path
+    raise AssertionError("no Python of at least 3.12 is installed")

@@ -29,15 +29,15 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_blocks_pass(tmp_path: Path) -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
     for number, block in enumerate(BLOCKS):
         (tmp_path / f"test_block_{number}.py").write_text(block)
     done = run_pytest(tmp_path)
-    assert "7 passed" in done.stdout, done.stdout + done.stderr
+    assert "10 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_without_the_key_the_first_block_fails(tmp_path: Path) -> None:
-    text = BLOCKS[0].replace(', key=ctx.effect_key("pay")', "")
+def test_without_the_key_its_block_fails(tmp_path: Path) -> None:
+    text = BLOCKS[1].replace(', key=ctx.effect_key("pay")', "")
     assert text != BLOCKS[0]
     (tmp_path / "test_block.py").write_text(text)
     done = run_pytest(tmp_path)

@@ -1,4 +1,4 @@
-"""Runs Django's own tests of `django.tasks` against the Detent backend: own_tests_of_django.py FOLDER_OF_DJANGO_TESTS.
+"""Runs Django's own tests of `django.tasks` against the Detent backend: own_tests.py FOLDER_OF_DJANGO_TESTS.
 
 Needs Django 6 and the folder `tests` of its source distribution. Prints what is left out and why.
 """
@@ -35,7 +35,7 @@ LEFT_OUT = {
 
 
 def backend(name: str, *queues: str) -> dict[str, Any]:
-    return {"BACKEND": f"own_tests_of_django.{name}", "QUEUES": list(queues), "OPTIONS": JOB_OPTIONS}
+    return {"BACKEND": f"own_tests.{name}", "QUEUES": list(queues), "OPTIONS": JOB_OPTIONS}
 
 
 if __name__ == "__main__":

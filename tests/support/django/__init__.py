@@ -1,0 +1,1 @@
+"""A Django project for the tests, and the runner of Django's own tests."""
