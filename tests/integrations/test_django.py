@@ -137,7 +137,7 @@ def test_the_own_tests_of_django(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert re.search(r"Ran 7\d tests", done.stderr) and "OK (skipped=11)" in done.stderr, done.stderr
+    assert re.search(r"Ran [78]\d tests", done.stderr) and "OK (skipped=11)" in done.stderr, done.stderr
 
 
 def _newer_python() -> str:
