@@ -1,0 +1,1 @@
+"""A FastAPI application for the tests."""
