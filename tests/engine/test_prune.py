@@ -7,9 +7,8 @@ import pytest
 from detent.core.access import Scope
 from detent.core.job import Job, Note, Signal, Step
 from detent.core.outcome import Succeeded
-from detent.core.times import SECOND
+from detent.core.times import SECOND, first_id
 from detent.engine import Engine, Submission
-from detent.engine.pruning import first_id
 from detent.proof.verify.verify import verify
 from support.acts import LONG, PERMANENT, claim_one, notes_of, refused, retryable, submit
 from support.clock import FakeClock
