@@ -38,8 +38,9 @@ DECLARE
   other    record;
   added    integer := 0;
 BEGIN
-  IF EXISTS (SELECT FROM detent.event_partition_list WHERE end_id >= rpad(lpad(to_hex(until_ms), 12, '0'), 32, '0')::uuid)
-    OR pg_relation_size('detent.events_default') > max_bytes THEN
+  IF pg_relation_size('detent.events_default') > max_bytes OR 2 = (SELECT count(*) FROM (
+      VALUES (moment / 1000), (until_ms - 1)) m (ms), detent.event_partition_list p
+    WHERE rpad(lpad(to_hex(m.ms), 12, '0'), 32, '0')::uuid BETWEEN p.first_id AND p.end_id) THEN
     RETURN 0;
   END IF;
   LOCK TABLE ONLY detent.events IN SHARE UPDATE EXCLUSIVE MODE;  -- one process at a time
