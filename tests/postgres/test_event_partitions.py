@@ -10,6 +10,7 @@ import asyncpg
 import psycopg
 import pytest
 
+from detent.cli.diagnose import doctor_postgres
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.job import Job
 from detent.core.outcome import Succeeded
@@ -323,6 +324,16 @@ async def test_verify_still_finds_lost_jobs(engine: Engine, database: Database, 
     database.sql("DELETE FROM detent.jobs WHERE id = %s", young.id)
     report = await verify(engine.store)
     assert {(row.job_id, row.rule) for row in report.violations} == {(young.id, "event-orphan")}
+
+
+def test_the_doctor_says_what_is_missing(database: Database) -> None:
+    def finding() -> Any:
+        (found,) = [found for found in doctor_postgres.findings(database.url) if found.check == "partitions"]
+        return found
+
+    assert finding().ok and "3 partitions, 0 MB" in finding().message
+    database.sql("DROP TABLE detent." + ", detent.".join(partitions(database)))
+    assert not finding().ok and "none for tomorrow" in finding().message and "detent migrate" in finding().advice
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
