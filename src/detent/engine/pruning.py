@@ -234,7 +234,9 @@ async def drop_partitions(runtime: Runtime, options: PruneOptions, total: Pruned
         if await runtime.store.write(partial(_drop_partition, part)):
             total.partitions += 1
         elif partitions.cleaned < part.end_id <= overdue:
-            while (number := await runtime.store.write(partial(_delete_left_events, runtime, part, options.batch))) >= 0:
+            while (
+                number := await runtime.store.write(partial(_delete_left_events, runtime, part, options.batch))
+            ) >= 0:
                 total.events += number
 
 

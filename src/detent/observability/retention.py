@@ -79,9 +79,7 @@ class Pruner:
             if pruned.more:
                 await asyncio.sleep((self._clock.monotonic() - began) * (1 / _MAX_SHARE - 1))
         if total.jobs or total.partitions:
-            log.info(
-                "retention: deleted %d jobs, %d events, %d partitions", total.jobs, total.events, total.partitions
-            )
+            log.info("retention: deleted %d jobs, %d events, %d partitions", total.jobs, total.events, total.partitions)
         return total
 
     def _export(self) -> JsonLinesFile | None:

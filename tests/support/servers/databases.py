@@ -109,7 +109,9 @@ class Database:
         self._connection = psycopg.connect(url, autocommit=True, options=SEARCH_DETENT)
         self._tables = [row[0] for row in self.sql(_TABLES)]
         self._kept = {name: self.rows(f"detent.{name}") for name in ("contracts", "schema", "states")}
-        self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version", "edges", "event_partitions")]
+        self._filled = [
+            name for name in self._tables if name not in (*self._kept, "lane_version", "edges", "event_partitions")
+        ]
         self._used = 0
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -190,7 +190,9 @@ def _partitions(role: str, has_rights: bool, number: int, has_next: bool, spare:
         advice = "run `detent migrate` at a quiet time: it locks and reads what is outside; workers do it up to 64 MB"
         return Finding("partitions", False, f"{message}; none for tomorrow", advice)
     if number > _MAX_PARTITIONS:
-        advice = f"make new ones wider: UPDATE {namespace}event_partitions SET days = 30; or keep jobs for a shorter time"
+        advice = (
+            f"make new ones wider: UPDATE {namespace}event_partitions SET days = 30; or keep jobs for a shorter time"
+        )
         return Finding("partitions", False, f"{message}: reads of all events lock each of them", advice)
     return Finding("partitions", True, message)
 

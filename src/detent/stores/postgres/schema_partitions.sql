@@ -16,11 +16,12 @@ INSERT INTO detent.event_partitions VALUES (7, '00000000-0000-0000-0000-00000000
 
 -- The partitions that can be dropped: first_id <= job_id < end_id.
 CREATE VIEW detent.event_partition_list AS
-SELECT c.relname::text AS name, b.ids[1]::uuid AS first_id, b.ids[2]::uuid AS end_id,
-  pg_total_relation_size(c.oid) AS bytes
+SELECT c.relname::text AS name, nullif(split_part(b.bounds, '''', 2), '')::uuid AS first_id,
+  nullif(split_part(b.bounds, '''', 4), '')::uuid AS end_id, pg_total_relation_size(c.oid) AS bytes
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-CROSS JOIN LATERAL regexp_match(pg_get_expr(c.relpartbound, c.oid), '^FOR VALUES FROM \(''(.{36})''\) TO \(''(.{36})''\)$') b (ids)
-WHERE i.inhparent = 'detent.events'::regclass AND b.ids IS NOT NULL;
+-- FOR VALUES FROM ('…') TO ('…'), TO (MAXVALUE), or DEFAULT
+CROSS JOIN LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) b (bounds)
+WHERE i.inhparent = 'detent.events'::regclass AND split_part(b.bounds, '''', 4) <> '';
 
 -- Adds the partitions for this moment (microseconds) and the next two widths; returns their number. A range of which
 -- events_default has rows is left out. ATTACH reads all of events_default while it is locked: nothing is done if it is
