@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -146,7 +147,7 @@ async def test_another_width_begins_where_the_existing_partitions_end(
     bounds = database.sql(
         "SELECT first_id, end_id FROM detent.event_partition_list WHERE name > %s ORDER BY 1", before[0]
     )
-    assert all(left[1] == right[0] for left, right in zip(bounds, bounds[1:], strict=False)), "no gaps, no overlaps"
+    assert all(left[1] == right[0] for left, right in pairwise(bounds)), "no gaps, no overlaps"
     assert places(database, await submit(engine)) == {at(database, clock.now())}
 
 

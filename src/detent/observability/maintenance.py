@@ -1,4 +1,4 @@
-"""The maintenance loop: counts events, evaluates and delivers alerts, prunes, adds partitions; one process at a time."""
+"""The maintenance loop: counts events, evaluates and delivers alerts, prunes, adds partitions; one process a time."""
 
 import asyncio
 import logging

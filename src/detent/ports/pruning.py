@@ -49,7 +49,7 @@ class EventPartitions(Protocol):
 
     width: Micros
     cleaned: str
-    """Up to this id, events are deleted with their jobs. Above it, they may be left for their partition to be dropped."""
+    """Up to this id, events are deleted with their jobs. Above it, they may stay until their partition is dropped."""
     partitions: Sequence[EventPartition]
 
     async def add(self) -> int:

@@ -46,7 +46,8 @@ WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to
 _PARTITIONS = """
 SELECT current_user, has_function_privilege('detent.add_event_partitions(bigint, bigint)', 'EXECUTE')
   AND has_function_privilege('detent.drop_event_partition(text)', 'EXECUTE'),
-  count(*), coalesce(bool_or($1::uuid >= first_id AND $1::uuid < end_id), false), pg_relation_size('detent.events_default')
+  count(*), coalesce(bool_or($1::uuid >= first_id AND $1::uuid < end_id), false),
+  pg_relation_size('detent.events_default')
 FROM detent.event_partition_list"""
 _SOON_SECONDS = 86_400
 _MAX_PARTITIONS = 300
@@ -132,12 +133,12 @@ async def _read_findings(url: str, schema: str) -> list[Finding]:
             await connection.fetch(in_namespace(_INDEXES, namespace_of(schema))),
         )
         soon = first_id(server_time + _SOON_SECONDS * SECOND)
-        partitions = await connection.fetchrow(in_namespace(_PARTITIONS, namespace_of(schema)), soon)
+        partitions: Any = await connection.fetchrow(in_namespace(_PARTITIONS, namespace_of(schema)), soon)
         tables = await connection.fetch(in_namespace(_TABLES, namespace_of(schema)))
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
-    checks.append(_partitions(*partitions, namespace_of(schema)))
+    checks.append(_partitions(partitions, namespace_of(schema)))
     return [*checks, *_vacuum(tables, autovacuum, namespace_of(schema))]
 
 
@@ -180,7 +181,8 @@ def _indexes(rows: list[Any]) -> Finding:
     return Finding("indexes", True, "all required indexes exist and are valid")
 
 
-def _partitions(role: str, has_rights: bool, number: int, has_next: bool, spare: int, namespace: str) -> Finding:
+def _partitions(row: Any, namespace: str) -> Finding:
+    role, has_rights, number, has_next, spare = row
     message = f"events: {number} partitions, {spare >> 20} MB outside of them"
     if not has_rights:
         functions = ", ".join(f"{namespace}{name}" for name in ("add_event_partitions", "drop_event_partition"))

@@ -51,7 +51,7 @@ class PartitionQueries(TxQueries):
         return Partitions(self, width, cleaned, await self.fetch(EventPartition, "event_partitions"))
 
     async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
-        """The lock keeps partitions from being dropped between the snapshot of the transaction and its read of events."""
+        """The lock keeps partitions from being dropped between the transaction's snapshot and its read of events."""
         await self.query("lock_events")
         return await super().job_rows(jobs, limit)
 
