@@ -220,8 +220,8 @@ def _leaves_events(job_id: str, partitions: EventPartitions, options: PruneOptio
 async def drop_partitions(runtime: Runtime, options: PruneOptions, total: Pruned) -> None:
     """Drop the partitions of past events that have no jobs left.
 
-    One that still has jobs a whole width after the longest rule has passed it is kept; the events that deleted jobs have
-    left in it are deleted by row.
+    One that still has jobs a whole width after the longest rule has passed it is kept. The events that deleted jobs
+    have left in it are deleted by row.
     """
     partitions = await runtime.store.read(lambda tx: tx.pruning.event_partitions())
     now = runtime.store.now()
