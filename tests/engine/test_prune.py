@@ -7,33 +7,15 @@ import pytest
 from detent.core.access import Scope
 from detent.core.job import Job, Note, Signal, Step
 from detent.core.outcome import Succeeded
-from detent.core.times import SECOND
+from detent.core.times import SECOND, first_id
 from detent.engine import Engine, Submission
-from detent.engine.pruning import first_id
 from detent.proof.verify.verify import verify
 from support.acts import LONG, PERMANENT, claim_one, notes_of, refused, retryable, submit
-from support.clock import FakeClock
+from support.clock import ClockIds, FakeClock
 from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400.0
-
-
-class ClockIds:
-    """Ids as they are made in life: their time is the clock's."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-        self._last = 0
-
-    def job(self) -> str:
-        self._last += 1
-        text = f"{self._clock.now() // 1_000:012x}7{self._last:03x}8{self._last:015x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-    def token(self) -> str:
-        self._last += 1
-        return f"token-{self._last}"
 
 
 @pytest.fixture

@@ -58,11 +58,11 @@ def test_postgres() -> None:
     database = house(newest()).database()
     try:
         checks = by_check(list(doctor_postgres.findings(database.url)))
-        assert {"version", "skew", "isolation", "snapshots", "indexes", "vacuum"} <= set(checks)
+        assert {"version", "skew", "isolation", "snapshots", "indexes", "partitions", "vacuum"} <= set(checks)
         assert all(finding.ok for finding in checks.values() if finding.check not in ("vacuum", "index use")), checks
         assert asyncio.run(_reports_an_old_snapshot(database.url))
         strict = f"{database.url}?options=-cdefault_transaction_isolation%3Dserializable"
-        isolation = by_check(asyncio.run(doctor_postgres._read_findings(strict, "detent.")))["isolation"]
+        isolation = by_check(asyncio.run(doctor_postgres._read_findings(strict, "detent")))["isolation"]
         assert isolation.ok and "is serializable" in isolation.message and "READ COMMITTED" in isolation.advice
     finally:
         database.release()
@@ -74,10 +74,10 @@ async def _reports_an_old_snapshot(url: str) -> bool:
     try:
         async with connection.transaction(isolation="repeatable_read"):
             await connection.fetchval("SELECT count(*) FROM detent.jobs")
-            young = by_check(await doctor_postgres._read_findings(url, "detent."))["snapshots"]
+            young = by_check(await doctor_postgres._read_findings(url, "detent"))["snapshots"]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(doctor_postgres, "_OLD_SNAPSHOT_SECONDS", 0.0)
-                old = by_check(await doctor_postgres._read_findings(url, "detent."))["snapshots"]
+                old = by_check(await doctor_postgres._read_findings(url, "detent"))["snapshots"]
     finally:
         await connection.close()
     return young.ok and not old.ok and "pg_terminate_backend" in old.advice

@@ -103,7 +103,7 @@ async def compare(cost: Cost, small: Engine, large: Engine, turns: int = TURNS) 
 def leave_to_the_test(*databases: Database) -> None:
     """No autovacuum while blocks are counted: its reads are in the same counter."""
     for database in databases:
-        for table in ("jobs", "events", "queue", "claims"):
+        for table in ("jobs", "events_default", "events_beyond", "queue", "claims"):
             database.sql(f"ALTER TABLE detent.{table} SET (autovacuum_enabled = off)")
 
 

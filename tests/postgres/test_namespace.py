@@ -13,11 +13,14 @@ import psycopg
 import pytest
 
 from detent.cli import run
+from detent.cli.diagnose.database import Finding
+from detent.cli.diagnose.doctor_postgres import findings
 from detent.client.connect import store_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import DetentError
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
+from detent.engine.pruning import add_partitions
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
 from support.acts import claim_one, submit
@@ -241,9 +244,41 @@ async def test_the_documented_roles_have_enough_rights(url: str) -> None:
         statements = re.sub(r"CREATE ROLE .*;\n", "", block)
         sql(url, statements.replace("jobs_owner", owner).replace("jobs_worker", worker))
         assert await command("migrate", "--url", owner_url) == 0
-        await (await one_job(worker_url)).close()
+        engine = await one_job(worker_url)
+        assert await engine.store.read(lambda tx: tx.pruning.event_partitions()) is not None, "it may drop partitions"
+        sql(owner_url, "UPDATE detent.event_partitions SET days = 1", "DROP TABLE " + ", ".join(partitions(owner_url)))
+        assert await add_partitions(engine) == 3
+        await engine.close()
+        assert (await partitions_check(worker_url)).ok
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             sql(worker_url, "ALTER TABLE detent.jobs ADD COLUMN mine text")
+
+
+async def partitions_check(url: str) -> Finding:
+    (finding,) = [finding for finding in await asyncio.to_thread(findings, url) if finding.check == "partitions"]
+    return finding
+
+
+def partitions(url: str) -> list[str]:
+    return [f"detent.{row[0]}" for row in sql(url, "SELECT name FROM detent.event_partition_list")]
+
+
+async def test_a_role_that_may_not_add_partitions_works_without(url: str) -> None:
+    """Its events go to the default partition, pruning deletes them by row, and the doctor says what to grant."""
+    assert await command("migrate", "--url", url) == 0
+    with role(url) as (worker, worker_url):
+        sql(url, *(statement.format(role=worker) for statement in WORKER_RIGHTS))
+        before = partitions(url)
+        sql(url, "DROP TABLE " + ", ".join(before))
+        engine = await one_job(worker_url)
+        assert await add_partitions(engine) == 0
+        assert sql(url, "SELECT DISTINCT tableoid::regclass::text FROM detent.events") == [("detent.events_default",)]
+        await engine.prune(0.0)
+        await engine.close()
+        check = await partitions_check(worker_url)
+        assert not check.ok and f"role {worker} may not" in check.message and "GRANT EXECUTE" in check.advice
+        sql(url, check.advice.partition("as the owner: ")[2].partition(";")[0])
+        assert "may not" not in (await partitions_check(worker_url)).message
 
 
 @pytest.mark.parametrize("name", ["detent", "My jobs"])

@@ -118,15 +118,21 @@ def faults(plan: dict[str, Any], name: str) -> list[str]:
     """What is not an index probe: whole tables, indexes without a condition, sorts and hashes of a big table."""
     found, walked = [], WALKED.get(name, set())
     for node in nodes(plan):
-        kind, table = node["Node Type"], node.get("Relation Name")
+        kind, table = node["Node Type"], table_of(node)
         if table in BIG - walked and kind not in ("Index Scan", "Index Only Scan", "Tid Scan", "ModifyTable"):
             found.append(f"{kind} on {table}")
         if kind.startswith("Index") and table in BIG - walked and "Index Cond" not in node:
             found.append(f"{kind} over all of {node['Index Name']}")
         if kind in ("Sort", "Incremental Sort", "Hash", "Materialize"):
-            sorted_tables = [n["Relation Name"] for n in below(node) if n.get("Relation Name") in BIG and not is_one(n)]
+            sorted_tables = [table_of(n) for n in below(node) if table_of(n) in BIG and not is_one(n)]
             found += [f"{kind} of {table}" for table in sorted_tables if table not in walked | DUE.get(name, set())]
     return found
+
+
+def table_of(node: dict[str, Any]) -> str | None:
+    """The table that a node reads; partitions of events count as events."""
+    name: str | None = node.get("Relation Name")
+    return "events" if name is not None and name.startswith("events_") else name
 
 
 def is_one(node: dict[str, Any]) -> bool:

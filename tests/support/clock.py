@@ -17,3 +17,20 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * SECOND)
+
+
+class ClockIds:
+    """Ids as they are made in life: their time is the clock's."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._last = 0
+
+    def job(self) -> str:
+        self._last += 1
+        text = f"{self._clock.now() // 1_000:012x}7{self._last:03x}8{self._last:015x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def token(self) -> str:
+        self._last += 1
+        return f"token-{self._last}"

@@ -11,6 +11,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND: Micros = 1_000_000
 
 
+def first_id(moment: Micros) -> str:
+    """The lowest id that could be generated at this moment; ids begin with their time."""
+    text = f"{max(0, moment) // 1_000:012x}"
+    return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
+
+
 def iso(moment: Micros | None) -> str | None:
     if moment is None:
         return None

@@ -10,13 +10,13 @@ from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import Job, Micros
 from detent.core.schedule import Schedule
-from detent.core.times import SECOND
+from detent.core.times import SECOND, first_id
 from detent.engine.reads.views import dead_letter_view, read_history
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
 from detent.ports.listing import Filter
-from detent.ports.pruning import Prunable, PruneCursor, PruneRule
+from detent.ports.pruning import EventPartition, EventPartitions, Prunable, PruneCursor, PruneRule
 from detent.ports.tx import Tx
 
 from .metrics import event_counts
@@ -80,6 +80,11 @@ class PruneOptions:
         return self.rules or (Retention(self.older_than, self.contract, self.queue, self.job_type, self.status),)
 
     @property
+    def longest(self) -> Micros:
+        """The longest time after which a rule deletes jobs, in microseconds."""
+        return int(max((rule.keep_seconds or 0.0 for rule in self.retention), default=0.0) * SECOND)
+
+    @property
     def scope(self) -> str:
         """The name under which the scan's cursor is stored. Other rules use another cursor; other ages do not."""
         matches = [[rule.contract, rule.queue, rule.job_type, rule.status] for rule in self.retention]
@@ -98,6 +103,8 @@ class Pruned:
     signals: int = 0
     dead_letters: int = 0
     keys: int = 0
+    partitions: int = 0
+    """Partitions of table events that were dropped; their events are not among `events`."""
     more: bool = False
 
     def add(self, counts: Mapping[str, int]) -> None:
@@ -124,6 +131,7 @@ async def prune(runtime: Runtime, options: PruneOptions, batches: int | None, ex
         total.more = scan.more
         done += 1
     if not total.more:
+        await drop_partitions(runtime, options, total)
         await delete_old_fires(runtime, options.keep_fires_for, options.batch)
         await delete_idle_meters(runtime)
     return total
@@ -161,12 +169,6 @@ async def _scan(options: PruneOptions, tx: Tx) -> _Scan:
     return _Scan(jobs, PruneCursor(position, beyond, passed, cursor.lap_at), more=not room)
 
 
-def first_id(moment: Micros) -> str:
-    """The lowest id that could be generated at this moment; ids begin with their time."""
-    text = f"{max(0, moment) // 1_000:012x}"
-    return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
-
-
 async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) -> dict[str, int]:
     """Delete the jobs that have not changed since the scan; locked rows are left for the next scan."""
     rows = await tx.jobs.lock(scan.prunable_ids, wait=False) if scan.prunable_ids else {}
@@ -174,8 +176,10 @@ async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) 
     counts: dict[str, int] = {}
     if jobs:
         ids = [job.id for job in jobs]
-        await event_counts.count_before_delete(runtime, tx, ids)
-        counts = await tx.pruning.drop_jobs(ids)
+        partitions = await tx.pruning.event_partitions()
+        with_events = ids if partitions is None else [i for i in ids if not _leaves_events(i, partitions, options, tx)]
+        await event_counts.count_before_delete(runtime, tx, with_events, ids)
+        counts = await tx.pruning.drop_jobs(ids, with_events)
         for log in (event_counts.EVENTS, event_counts.NOTES):
             await tx.log_positions.clamp_log(log)  # a stored position may be beyond the end of its log now
     owned = [(*pair, job.id) for job in jobs if (c := runtime.contracts.get(job.contract)) for pair in keys_of(c, job)]
@@ -200,6 +204,67 @@ def _still_prunable(scanned: Sequence[Prunable], rows: Mapping[str, Job]) -> lis
             next_run[job.task_id] += 1
         jobs.append(job)
     return jobs
+
+
+def _leaves_events(job_id: str, partitions: EventPartitions, options: PruneOptions, tx: Tx) -> bool:
+    """True if the job's events go with their partition: the longest rule has reached it, so all its jobs may go soon.
+
+    If that rule is shorter than a partition, events would outlive their job for too long.
+    """
+    if job_id <= partitions.cleaned or options.longest < partitions.width:
+        return False
+    reached = first_id(tx.now - options.longest)
+    return any(part.first_id <= job_id < part.end_id and part.first_id < reached for part in partitions.partitions)
+
+
+async def drop_partitions(runtime: Runtime, options: PruneOptions, total: Pruned) -> None:
+    """Drop the partitions of past events that have no jobs left.
+
+    One that still has jobs a whole width after the longest rule has passed it is kept. The events that deleted jobs
+    have left in it are deleted by row.
+    """
+    partitions = await runtime.store.read(lambda tx: tx.pruning.event_partitions())
+    now = runtime.store.now()
+    past = [part for part in partitions.partitions if part.end_id <= first_id(now)] if partitions else []
+    if partitions is None or not past:
+        return
+    await event_counts.EventCounter(runtime).catch_up()
+    overdue = first_id(now - options.longest - partitions.width)
+    for part in past:
+        if await runtime.store.write(partial(_drop_partition, part)):
+            total.partitions += 1
+        elif partitions.cleaned < part.end_id <= overdue:
+            while (
+                number := await runtime.store.write(partial(_delete_left_events, runtime, part, options.batch))
+            ) >= 0:
+                total.events += number
+
+
+async def _drop_partition(part: EventPartition, tx: Tx) -> bool:
+    partitions = await tx.pruning.event_partitions()
+    return partitions is not None and await partitions.drop(part.name)
+
+
+async def _delete_left_events(runtime: Runtime, part: EventPartition, batch: int, tx: Tx) -> int:
+    """Delete a batch of events in this partition that belong to no job; returns their number, -1 at the end."""
+    partitions = await tx.pruning.event_partitions()
+    if partitions is None or partitions.cleaned >= part.end_id:
+        return -1
+    jobs = await partitions.jobs_of_events(max(partitions.cleaned, part.first_id), part.end_id, batch)
+    ids = [job_id for job_id, exists in jobs if not exists]
+    if ids:
+        await event_counts.count_before_delete(runtime, tx, ids, [])
+    return await partitions.delete_events(ids, jobs[-1][0] if jobs else part.end_id)
+
+
+async def add_partitions(runtime: Runtime) -> int:
+    """Add the partitions of events that are needed soon, if the store has them; returns their number."""
+
+    async def act(tx: Tx) -> int:
+        partitions = await tx.pruning.event_partitions()
+        return await partitions.add() if partitions is not None else 0
+
+    return await runtime.store.write(act)
 
 
 async def _histories(runtime: Runtime, ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:

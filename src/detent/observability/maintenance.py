@@ -1,4 +1,4 @@
-"""The maintenance loop: counts events, evaluates and delivers alerts, prunes; each task in one process at a time."""
+"""The maintenance loop: counts events, evaluates and delivers alerts, prunes, adds partitions; one process a time."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.engine.metrics import alerts
 from detent.engine.metrics.event_counts import EventCounter
+from detent.engine.pruning import add_partitions
 
 from .retention import Pruner
 from .settings import Settings
@@ -47,6 +48,7 @@ class MaintenanceLoop:
             await self.deliver()
         await self._pruner.run_once()
         if await alerts.claim_interval(self._engine, "tidy", _CLEANUP_SECONDS):
+            await add_partitions(self._engine)
             await self._engine.workers.delete_old_rows()
 
     async def evaluate(self) -> list[AlertStep]:

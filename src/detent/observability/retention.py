@@ -78,8 +78,8 @@ class Pruner:
             total.more = pruned.more
             if pruned.more:
                 await asyncio.sleep((self._clock.monotonic() - began) * (1 / _MAX_SHARE - 1))
-        if total.jobs:
-            log.info("retention: deleted %d jobs with %d events", total.jobs, total.events)
+        if total.jobs or total.partitions:
+            log.info("retention: deleted %d jobs, %d events, %d partitions", total.jobs, total.events, total.partitions)
         return total
 
     def _export(self) -> JsonLinesFile | None:

@@ -14,7 +14,7 @@ from detent.core.errors import VersionConflict
 from detent.core.job import Change, DeadLetter, Event, Job, Loss, Micros, Note, Signal, SignalKey, Step
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
 from detent.ports.listing import Backlog, Filter, WorkerCommand, WorkerRow
-from detent.ports.pruning import Prunable, PruneCursor, PruneRule
+from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
 from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
 from .access_queries import TOKEN_COLUMNS, AccessQueries
@@ -382,13 +382,17 @@ class TxQueries(
         rows = await self.matching("prune_candidates", tests, **values)
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
-    async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
+    async def event_partitions(self) -> EventPartitions | None:
+        return None
+
+    async def drop_jobs(self, ids: Sequence[str], with_events: Sequence[str]) -> dict[str, int]:
         text = json.dumps(list(ids))
         await self.change("prune_outbox", ids=text)
         await self.change("prune_fires", ids=text)
         for kind in _PRUNED_UNCOUNTED:
             await self.change(f"prune_{kind}", ids=text)
-        return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
+        events = await self.change("prune_events", ids=json.dumps(list(with_events))) if with_events else 0
+        return {"events": events} | {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
         text = json.dumps(list(owned))
@@ -418,7 +422,7 @@ class StoreTx(Tx):
 
 
 _PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")
-_PRUNED = ("events", "notes", "steps", "signals", "dead_letters", "jobs")
+_PRUNED = ("notes", "steps", "signals", "dead_letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
 _CREATED_FILTERS = {"since": "created_at >= :since", "until": "created_at <= :until"}
 _DEAD_LETTER_TEXT = "id || ' ' || cast(job_id AS text) || ' ' || error_code"

@@ -67,11 +67,11 @@ class VerifyQueries(NamedQueries):
         return (await self.query("verify_pruned"))[0][0] or ""
 
     async def count_job_rows(self, scope: Scope) -> int:
-        return await self.number("verify_size", _all(_tests(scope, "id")), **_values(scope))
+        return await self.number("verify_size", _all(_tests(scope, "id")), **values_of(scope))
 
     async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
         tests = _tests(jobs.scope, "id") + ([] if jobs.after is None else ["id > :after"])
-        return await self._tuples(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+        return await self._tuples(JobRow, "verify_jobs", _all(tests), **values_of(*jobs), limit=limit)
 
     async def _tuples(self, kind: type[T], name: str, where: str, **values: Any) -> list[T]:
         """As `fetch`, for named tuples and many rows: without a call of Python code for each."""
@@ -79,9 +79,9 @@ class VerifyQueries(NamedQueries):
 
     async def rows_of(self, kind: type[T], jobs: JobRange) -> list[T]:
         if kind is EventRow:
-            return await self._tuples(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
+            return await self._tuples(kind, "verify_events", _events_in_range(jobs), **values_of(*jobs))
         name, column = _OF_JOBS[kind]
-        return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
+        return await self.fetch(kind, name, in_range(jobs, column), **values_of(*jobs))
 
     async def misplaced_jobs(self, rows: Sequence[JobRow]) -> list[MisplacedJob]:
         """A job that is ready was found in the queue, so it is not looked for again."""
@@ -94,16 +94,16 @@ class VerifyQueries(NamedQueries):
         return misplaced
 
     async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
-        values = {**_values(*jobs), "events": json.dumps(list(events))}
-        return await self.fetch(UnnamedTakeover, "verify_takeovers", _in_range(jobs, "e.job_id"), **values)
+        values = {**values_of(*jobs), "events": json.dumps(list(events))}
+        return await self.fetch(UnnamedTakeover, "verify_takeovers", in_range(jobs, "e.job_id"), **values)
 
     async def dead_letter_links(self, scope: Scope, after: str | None, limit: int) -> list[DeadLetterLink]:
         where = _all(_dead_letter_tests(scope, after))
-        return await self.fetch(DeadLetterLink, "verify_fates", where, **_values(scope, after), limit=limit)
+        return await self.fetch(DeadLetterLink, "verify_fates", where, **values_of(scope, after), limit=limit)
 
     async def discard_entries(self, scope: Scope, after: str | None, upto: str) -> list[DiscardEntry]:
         where = _all([*_dead_letter_tests(scope, after), "l.id <= :upto"])
-        return await self.fetch(DiscardEntry, "verify_discards", where, **_values(scope, after, upto))
+        return await self.fetch(DiscardEntry, "verify_discards", where, **values_of(scope, after, upto))
 
     async def page(self, kind: type[T], after: T | None, limit: int) -> list[T]:
         name, columns = _PAGES[kind]
@@ -127,12 +127,12 @@ def _tests(scope: Scope, job_column: str, prefix: str = "") -> list[str]:
     return [test for test, value in tests.items() if value is not None]
 
 
-def _values(scope: Scope, after: str | None = None, upto: str | None = None) -> dict[str, Any]:
+def values_of(scope: Scope, after: str | None = None, upto: str | None = None) -> dict[str, Any]:
     values = {"contract": scope.contract, "since": scope.since, "job": scope.job_id, "after": after, "upto": upto}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _in_range(jobs: JobRange, column: str) -> str:
+def in_range(jobs: JobRange, column: str) -> str:
     """An SQL condition on a column of job ids."""
     if jobs.scope.job_id is not None:
         return f"{column} = :job"
@@ -143,8 +143,8 @@ def _in_range(jobs: JobRange, column: str) -> str:
 def _events_in_range(jobs: JobRange) -> str:
     tests = _tests(jobs.scope, "id")
     if jobs.scope.job_id is not None or not tests:
-        return _in_range(jobs, "job_id")
-    return f"job_id IN (SELECT id FROM detent.job_list WHERE {_all([*tests, _in_range(jobs, 'id')])})"
+        return in_range(jobs, "job_id")
+    return f"job_id IN (SELECT id FROM detent.job_list WHERE {_all([*tests, in_range(jobs, 'id')])})"
 
 
 def _dead_letter_tests(scope: Scope, after: str | None) -> list[str]:

@@ -28,6 +28,8 @@ SEARCH_DETENT = "-c search_path=public,seen,detent"
 _SEEN = """CREATE SCHEMA seen;
 CREATE VIEW seen.jobs AS SELECT * FROM detent.job_list;
 CREATE VIEW seen.events AS SELECT * FROM detent.event_list"""
+_TABLES = """SELECT relname FROM pg_class WHERE relnamespace = 'detent'::regnamespace AND relkind IN ('r', 'p')
+AND NOT relispartition"""
 _TRUNCATE_EACH = 40
 _numbers = count(1)
 
@@ -105,9 +107,11 @@ class Database:
         self.house = house
         self.url = url
         self._connection = psycopg.connect(url, autocommit=True, options=SEARCH_DETENT)
-        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")]
+        self._tables = [row[0] for row in self.sql(_TABLES)]
         self._kept = {name: self.rows(f"detent.{name}") for name in ("contracts", "schema", "states")}
-        self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version", "edges")]
+        self._filled = [
+            name for name in self._tables if name not in (*self._kept, "lane_version", "edges", "event_partitions")
+        ]
         self._used = 0
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -1,6 +1,6 @@
 """A Postgres server: its schema and durability, without opening an engine; and the doctor's checks of it.
 
-The checks: version, clock, isolation, old snapshots, indexes, vacuum. Reads only.
+The checks: version, clock, isolation, old snapshots, indexes, partitions, vacuum. Reads only.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from detent.client.connect import store_from
-from detent.core.times import SECOND
+from detent.core.times import SECOND, first_id
 from detent.engine.reads.why import span
 from detent.stores.postgres.connections import Hosts
 from detent.stores.postgres.dialect import namespace_of
@@ -43,10 +43,19 @@ _INDEXES = """
 SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.timers'),
   to_regclass('detent.claims'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
+_PARTITIONS = """
+SELECT current_user, has_function_privilege('detent.add_event_partitions(bigint, bigint)', 'EXECUTE')
+  AND has_function_privilege('detent.drop_event_partition(text)', 'EXECUTE'),
+  count(*), coalesce(bool_or($1::uuid >= first_id AND $1::uuid < end_id), false),
+  pg_relation_size('detent.events_default')
+FROM detent.event_partition_list"""
+_SOON_SECONDS = 86_400
+_MAX_PARTITIONS = 300
 _TABLES = """
 SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM now() - last_autovacuum)::float8
 FROM pg_stat_user_tables
-WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
+WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'))
+  OR relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('detent.events'))"""
 
 
 def scripts(schema: str) -> list[tuple[int, str]]:
@@ -123,10 +132,13 @@ async def _read_findings(url: str, schema: str) -> list[Finding]:
             await connection.fetch(_SNAPSHOTS),
             await connection.fetch(in_namespace(_INDEXES, namespace_of(schema))),
         )
+        soon = first_id(server_time + _SOON_SECONDS * SECOND)
+        partitions: Any = await connection.fetchrow(in_namespace(_PARTITIONS, namespace_of(schema)), soon)
         tables = await connection.fetch(in_namespace(_TABLES, namespace_of(schema)))
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
+    checks.append(_partitions(partitions, namespace_of(schema)))
     return [*checks, *_vacuum(tables, autovacuum, namespace_of(schema))]
 
 
@@ -167,6 +179,24 @@ def _indexes(rows: list[Any]) -> Finding:
         advice = "REINDEX the invalid ones; `detent migrate --sql` prints the definitions of missing ones"
         return Finding("indexes", False, f"missing or invalid: {', '.join(broken)}", advice)
     return Finding("indexes", True, "all required indexes exist and are valid")
+
+
+def _partitions(row: Any, namespace: str) -> Finding:
+    role, has_rights, number, has_next, spare = row
+    message = f"events: {number} partitions, {spare >> 20} MB outside of them"
+    if not has_rights:
+        functions = ", ".join(f"{namespace}{name}" for name in ("add_event_partitions", "drop_event_partition"))
+        advice = f"as the owner: GRANT EXECUTE ON FUNCTION {functions} TO {role}; or run `detent migrate` every week"
+        return Finding("partitions", False, f"{message}; role {role} may not add and drop them", advice)
+    if not has_next:
+        advice = "run `detent migrate` at a quiet time: it locks and reads what is outside; workers do it up to 64 MB"
+        return Finding("partitions", False, f"{message}; none for tomorrow", advice)
+    if number > _MAX_PARTITIONS:
+        advice = (
+            f"make new ones wider: UPDATE {namespace}event_partitions SET days = 30; or keep jobs for a shorter time"
+        )
+        return Finding("partitions", False, f"{message}: reads of all events lock each of them", advice)
+    return Finding("partitions", True, message)
 
 
 def _vacuum(rows: list[Any], autovacuum: str, namespace: str) -> Iterator[Finding]:

@@ -73,11 +73,11 @@ class EventCounter:
         return rows
 
 
-async def count_before_delete(runtime: Runtime, tx: Tx, ids: Sequence[str]) -> None:
-    """Before jobs are deleted, count those of their log entries that are not counted yet."""
+async def count_before_delete(runtime: Runtime, tx: Tx, events_of: Sequence[str], notes_of: Sequence[str]) -> None:
+    """Before events and notes of these jobs are deleted, count those that are not counted yet."""
     await tx.log_positions.lock_logs((EVENTS, NOTES))
-    for log in (EVENTS, NOTES):
-        rows = await tx.event_counts.count_uncounted(log, ids, SLOT)
+    for log, ids in ((EVENTS, events_of), (NOTES, notes_of)):
+        rows = await tx.event_counts.count_uncounted(log, ids, SLOT) if ids else []
         if rows:
             await _add_rows(log, tx, _sum_rows(rows, await read_groups(tx.event_counts), runtime.contracts))
             await tx.log_positions.recount_log(log)

@@ -71,6 +71,8 @@ async def ensure_schema(connection: Connection, schema: str, *, may_migrate: boo
     newest = migrations()[-1][0]
     current = await schema_version(connection, schema)
     if current == newest:
+        if may_migrate:
+            await _add_event_partitions(connection, schema)
         return
     if current > newest:
         # Older programs work with additive migrations; a breaking one records the oldest schema it allows.
@@ -89,6 +91,13 @@ async def ensure_schema(connection: Connection, schema: str, *, may_migrate: boo
             want=newest,
         )
     await _migrate(connection, schema)
+
+
+async def _add_event_partitions(connection: Connection, schema: str) -> None:
+    """Add partitions that are needed soon, however large events_default is; nothing if the role may not."""
+    texts = queries(False, schema)
+    if await connection.fetch(texts["event_partitioning"]):
+        await connection.execute(compiled(texts["add_event_partitions"]).text, None, timeout=_MIGRATION_SECONDS)
 
 
 async def _oldest_allowed(connection: Connection, schema: str) -> int:

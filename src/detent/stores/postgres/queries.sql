@@ -370,3 +370,35 @@ SELECT x.id, x.place, s.phase, x.wrong FROM (
   LEFT JOIN LATERAL (SELECT state, due_at, wait_kind FROM detent.jobs WHERE id = a.id OFFSET 0) j ON true
   WHERE (j.state & 3 = 2 AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)) IS NOT TRUE
 ) x LEFT JOIN detent.states s ON s.id = x.state ORDER BY x.id, x.place LIMIT :limit;
+
+-- name: event_partitioning
+-- The width of partitions in microseconds, and up to which id they are clean; no row if the role may not change them.
+SELECT days * 86400000000, cleaned FROM detent.event_partitions
+WHERE has_function_privilege('detent.add_event_partitions(bigint, bigint)', 'EXECUTE')
+  AND has_function_privilege('detent.drop_event_partition(text)', 'EXECUTE') FOR UPDATE;
+
+-- name: event_partitions
+SELECT name, first_id, end_id FROM detent.event_partition_list ORDER BY first_id;
+
+-- name: add_event_partitions
+SELECT detent.add_event_partitions({clock}, :max_bytes);
+
+-- name: drop_event_partition
+SELECT detent.drop_event_partition(:name);
+
+-- name: jobs_of_events
+-- Index: the primary keys of events and jobs.
+SELECT e.job_id, EXISTS (SELECT 1 FROM detent.jobs j WHERE j.id = e.job_id) FROM (
+  SELECT DISTINCT job_id FROM (SELECT job_id FROM detent.events WHERE job_id > :after AND job_id < :end
+    ORDER BY job_id LIMIT :limit) page) e
+ORDER BY e.job_id;
+
+-- name: put_cleaned
+UPDATE detent.event_partitions SET cleaned = :cleaned;
+
+-- name: lock_events
+LOCK TABLE ONLY detent.events IN ACCESS SHARE MODE;
+
+-- name: left_events
+-- Events of jobs with ids between these may be left, although the job was deleted.
+SELECT cleaned, (SELECT coalesce(max(passed), '') FROM detent.pruning) FROM detent.event_partitions;

@@ -205,7 +205,7 @@ CREATE TABLE detent.awaiting_approval (
   id uuid PRIMARY KEY
 );
 
--- One row per status change, read through the view event_list.
+-- One row per status change, read through the view event_list. Its partitions are in schema_partitions.sql.
 CREATE TABLE detent.events (
   job_id       uuid NOT NULL,
   at           bigint NOT NULL,
@@ -219,7 +219,7 @@ CREATE TABLE detent.events (
   retries      integer NOT NULL,
   data         text,
   PRIMARY KEY (job_id, seq)
-);
+) PARTITION BY RANGE (job_id);
 -- For reading all events in commit order, see ADR 0007. Rows are appended nearly in this order, so BRIN is enough.
 CREATE INDEX events_xid ON detent.events USING brin (xid) WITH (pages_per_range = 16, autosummarize = on);
 

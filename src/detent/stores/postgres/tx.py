@@ -21,6 +21,7 @@ from .connections import Connection
 from .dialect import compiled, is_uuid, without_locks
 from .insert import insert
 from .names import PLAIN_COLUMNS, Intern, Names
+from .partitions import PartitionQueries
 
 _EVENT_WIDTH = len(EVENT_COLUMNS)
 _TAIL_WINDOW = 2_000
@@ -105,7 +106,7 @@ class PostgresTail(TailQueries):
         return end_of_commit(await self.number("tail_horizon") - 1)
 
 
-class PostgresTxQueries(PostgresTail, TxQueries):
+class PostgresTxQueries(PostgresTail, PartitionQueries):
     """Named queries on one connection, inside one transaction."""
 
     contains = "strpos"
