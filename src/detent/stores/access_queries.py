@@ -34,8 +34,9 @@ class AccessQueries(NamedQueries):
     async def any_token(self) -> bool:
         return bool(await self.query("any_token"))
 
-    async def put_session(self, session: Session) -> None:
+    async def put_session(self, session: Session, keep: int) -> None:
         await self.change("put_session", **asdict(session))
+        await self.change("drop_oldest_sessions", token_id=session.token_id, keep=keep)
 
     async def session(self, digest: str) -> Session | None:
         return await self.fetch_one(Session, "session", digest=digest)
@@ -43,8 +44,8 @@ class AccessQueries(NamedQueries):
     async def extend_session(self, digest: str, expires_at: Micros) -> None:
         await self.change("extend_session", digest=digest, expires_at=expires_at)
 
-    async def end_session(self, digest: str) -> bool:
-        return await self.change("end_session", digest=digest) == 1
+    async def end_session(self, digest: str) -> None:
+        await self.change("end_session", digest=digest)
 
     async def end_sessions_of(self, token_id: str) -> None:
         await self.change("end_sessions_of", token_id=token_id)

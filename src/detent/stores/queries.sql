@@ -454,6 +454,11 @@ SELECT 1 FROM detent.tokens LIMIT 1;
 -- name: put_session
 INSERT INTO detent.sessions ({session_columns}) VALUES ({session_places});
 
+-- name: drop_oldest_sessions
+-- Index: sessions_of_token.
+DELETE FROM detent.sessions WHERE token_id = :token_id AND digest NOT IN (
+  SELECT digest FROM detent.sessions WHERE token_id = :token_id ORDER BY created_at DESC, digest LIMIT :keep);
+
 -- name: session
 SELECT {session_columns} FROM detent.sessions WHERE digest = :digest;
 
@@ -464,6 +469,7 @@ UPDATE detent.sessions SET expires_at = :expires_at WHERE digest = :digest AND e
 DELETE FROM detent.sessions WHERE digest = :digest;
 
 -- name: end_sessions_of
+-- Index: sessions_of_token.
 DELETE FROM detent.sessions WHERE token_id = :token_id;
 
 -- name: drop_expired_sessions

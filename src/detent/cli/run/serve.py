@@ -40,13 +40,13 @@ async def _serve(application: Detent, host: str, port: int, durable: str, as_jso
     from detent.web.http.settings import Settings
 
     try:
-        listening = bind(host, port)
-        access = await prepare_access(await application.ready(), host, actor_or_user(None))
-        settings = Settings.from_environment(open_without_tokens=access.is_open, sweep=True)
-        server = make_server(application, settings)
-        view, lines = start_message(application, listening.getsockname(), durable, access)
-        print_result(as_json, view, *lines)
-        await server.serve([listening])
+        with bind(host, port) as listening:
+            access = await prepare_access(await application.ready(), host, actor_or_user(None))
+            settings = Settings.from_environment(open_without_tokens=access.is_open, sweep=True)
+            server = make_server(application, settings)
+            view, lines = start_message(application, listening.getsockname(), durable, access)
+            print_result(as_json, view, *lines)
+            await server.serve([listening])
     finally:
         await application.close()
     return 0

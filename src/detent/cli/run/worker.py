@@ -1,6 +1,7 @@
 """The commands `worker`, `up`, `enqueue` and `migrate`."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,21 +88,19 @@ def up(
     from .live import run_up
 
     application = load_app(app if app is not None else _demo(), url)
-    listening = bind(host, port)
     person, connection = actor_or_user(None), ConnectionOptions(application.url)
-    access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True)
-    if no_screen or as_json:
-        configure_logging(log_format)
-    types = sorted(application.jobs)
-    durable = describe(application.url).durability
-    view, lines = start_message(application, listening.getsockname(), durable, access)
-    work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
-    message = f"up on {view['url']} ({view['durability']}): {work}"
-    print_result(as_json, {**view, "job_types": types}, message, *lines)
-    screen = not no_screen and not as_json
-    return run(
-        run_up(application, listening, slots=slots, until_idle=until_idle, screen=screen, is_open=access.is_open)
-    )
+    with bind(host, port) as listening:
+        access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True)
+        if no_screen or as_json:
+            configure_logging(log_format)
+        types = sorted(application.jobs)
+        durable = describe(application.url).durability
+        view, lines = start_message(application, listening.getsockname(), durable, access)
+        work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
+        message = f"up on {view['url']} ({view['durability']}): {work}"
+        print_result(as_json, {**view, "job_types": types}, message, *lines)
+        live = partial(run_up, application, listening, slots=slots, until_idle=until_idle)
+        return run(live(screen=not no_screen and not as_json, is_open=access.is_open))
 
 
 def _demo() -> str:

@@ -11,6 +11,7 @@ from detent.system.ids import new_secret
 
 from .access import Unauthorized, require_valid
 
+_MAX_SESSIONS = 100
 _EXTEND_EVERY = 10
 """A use of a session is recorded after a tenth of its idle time at the earliest, so that few requests write."""
 
@@ -38,18 +39,19 @@ class Sessions(Service):
         seconds: float,
         address: str = "",
         replaces: str = "",
-        audited: bool = True,
+        audit_success: bool = True,
+        audit_refusal: bool = True,
     ) -> SignedIn | Refused:
-        """Sign in with a token. Raises Unauthorized if it is unknown, expired or revoked; the refusal is audited.
+        """Sign in with a token. Raises Unauthorized if it is unknown, expired or revoked.
 
-        replaces: the cookie of an earlier session of this browser, which ends. audited: False leaves out the entry
-        of a refusal.
+        replaces: the cookie of an earlier session of this browser, which ends. Of the sessions of one token, the newest
+        100 are kept.
         """
         token = await tx.tokens.token_by_digest(digest_of(bearer_secret))
         try:
             token = require_valid(token, tx.now)
         except Unauthorized as error:
-            if audited:
+            if audit_refusal:
                 subject, tenant = (token.id, token.tenant_id) if token else ("unknown token", None)
                 await audit(tx, Scope(address or "unknown"), "session.refuse", subject, tenant)
             return Refused(error)
@@ -59,8 +61,9 @@ class Sessions(Service):
         ends_at = tx.now + int(seconds * SECOND)
         expires_at = min(tx.now + int(idle_seconds * SECOND), ends_at)
         session = Session(digest_of(cookie), digest_of(key), token.id, tx.now, expires_at, ends_at)
-        await tx.sessions.put_session(session)
-        await audit(tx, Scope(token.person), "session.create", token.id, token.tenant_id, {"address": address})
+        await tx.sessions.put_session(session, _MAX_SESSIONS)
+        if audit_success:
+            await audit(tx, Scope(token.person), "session.create", token.id, token.tenant_id, {"address": address})
         return SignedIn(session, token, cookie, key)
 
     @operators_only
@@ -89,7 +92,6 @@ class Sessions(Service):
 
     @operators_only
     @writes
-    async def end(self, tx: Tx, cookie: str, scope: Scope, token_id: str, tenant: str | None = None) -> None:
+    async def end(self, tx: Tx, cookie: str) -> None:
         """End a session. Idempotent."""
-        if await tx.sessions.end_session(digest_of(cookie)):
-            await audit(tx, scope, "session.end", token_id, tenant)
+        await tx.sessions.end_session(digest_of(cookie))

@@ -88,6 +88,7 @@ CREATE TABLE detent.sessions (
   ends_at    bigint NOT NULL
 );
 CREATE INDEX sessions_expired ON detent.sessions (expires_at);
+CREATE INDEX sessions_of_token ON detent.sessions (token_id, created_at);
 
 -- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE detent.http_responses (

@@ -85,6 +85,7 @@ CREATE TABLE detent.sessions (
   ends_at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX detent.sessions_expired ON detent.sessions (expires_at);
+CREATE INDEX detent.sessions_of_token ON detent.sessions (token_id, created_at);
 
 -- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE detent.http_responses (

@@ -32,8 +32,8 @@ log = logging.getLogger("detent.web")
 _PROBE_SECONDS = 0.4
 _RECORD_SECONDS = 2.0
 _CATCH_UP_SECONDS = 0.05
-_AUDITED_FAILURES_PER_MINUTE = 100
-"""Failed sign-ins above this are refused, too, but do not fill the audit log."""
+_AUDITED_SIGN_INS_PER_MINUTE = 20
+"""So that nobody can fill the audit log by signing in."""
 
 
 class Web:
@@ -50,7 +50,8 @@ class Web:
         self.rate_limiter = RateLimiter(settings.rate_per_second)
         self.sign_in_failures = RateLimiter(settings.sign_in_failures_per_minute / 60, 60.0)
         """By address and by the beginning of the token."""
-        self.audited_failures = RateLimiter(_AUDITED_FAILURES_PER_MINUTE / 60, 60.0)
+        self.audited_sign_ins = RateLimiter(_AUDITED_SIGN_INS_PER_MINUTE / 60, 60.0)
+        """By address, and all failed ones."""
         self._target = target
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probe: asyncio.Future[bool] | None = None

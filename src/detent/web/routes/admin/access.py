@@ -7,7 +7,7 @@ from fastapi import Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import POWERS, Power, Scope
+from detent.core.access import POWERS, Power
 from detent.core.times import iso
 from detent.engine.control.access import Forbidden, Unauthorized, token_view
 from detent.engine.reads import responses
@@ -113,16 +113,18 @@ async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
     origins = (network_of(address), f"token {body.token[:_TOKEN_PREFIX_LENGTH]}")
     if not all(web.sign_in_failures.try_take(origin) for origin in origins):
         raise RetryLater("too many failed sign-ins; try again in a minute", code="SIGN_IN_LIMITED", http_status=429)
+    audited = web.audited_sign_ins.try_take(origins[0])
     signed_in = await (await web.engine()).sessions.create(
         body.token,
         idle_seconds=settings.session_idle_seconds,
         seconds=settings.session_seconds,
         address=address,
         replaces=authenticator.session_cookie(request),
-        audited=web.audited_failures.try_take(""),
+        audit_success=audited,
+        audit_refusal=audited and web.audited_sign_ins.try_take(""),
     )
     web.sign_in_failures.give_back(*origins)
-    web.audited_failures.give_back("")
+    web.audited_sign_ins.give_back("")
     session = {"session": signed_in.session.label, "session_key": signed_in.key}
     response = json_response({**caller_view(caller_of(signed_in.token), False), **session})
     name, path = authenticator.cookie_for(request)
@@ -138,8 +140,8 @@ async def delete_session(request: ApiRequest) -> Response:
     cookie = authenticator.session_cookie(request)
     if cookie:
         with suppress(Unauthorized, Forbidden):  # without the key, only the cookie of this browser is deleted
-            caller = await authenticator.authenticate(request, request.method)
-            await (await web.engine()).sessions.end(cookie, Scope(caller.person), caller.token_id, caller.tenant)
+            await authenticator.authenticate(request, request.method)
+            await (await web.engine()).sessions.end(cookie)
             authenticator.clear_cache()
     response = Response(status_code=204)
     name, path = authenticator.cookie_for(request)
