@@ -1,6 +1,9 @@
 """People whom a reverse proxy has signed in: role and tenant, forged and repeated headers, cross-site requests."""
 
+import re
+import tomllib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +12,7 @@ import pytest
 from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.web.app import create_app
-from detent.web.http.settings import Settings
+from detent.web.http.settings import FROM_ENVIRONMENT, Settings
 from support.web.api import API, BASE, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +96,8 @@ async def test_a_repeated_header_is_refused(connect: Connect, header: str) -> No
 
 
 async def test_an_invalid_name_is_refused(connect: Connect) -> None:
+    underscored = {"X_Forwarded_Email": "boss", "X-Forwarded-Groups": "staff"}
+    assert code(await connect(headers=underscored).get(JOBS), 401) == "UNAUTHORIZED"
     for name in (b"\xff", b"x" * 300):
         client = connect(headers={"X-Forwarded-Email": name, "X-Forwarded-Groups": b"staff"})
         assert (await client.get(JOBS)).status_code in (400, 422)
@@ -156,6 +161,23 @@ async def test_changes_from_other_origins_are_refused(connect: Connect, headers:
 def test_incomplete_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(DetentError, match="SETTINGS_INVALID"):
         create_app(None, Settings(**{**SETTINGS, **settings}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("page", ["dashboard.md", "dashboard.zh-CN.md"])
+async def test_the_example_for_oauth2_proxy(api: Api, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")
+    (configuration,) = re.findall(r"```toml\n(provider.*?)```", text, re.DOTALL)
+    assert tomllib.loads(configuration)["pass_user_headers"] is True
+    variables = dict(re.findall(r"^export (DETENT_\w+)=(.*)$", text, re.MULTILINE))
+    assert len(variables) == 5
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    documented = {name.lower() for name in re.findall(r"^\| `DETENT_(\w+)`", text, re.MULTILINE)}
+    assert documented == set(FROM_ENVIRONMENT)
+    transport = httpx.ASGITransport(create_app(api.engine), client=("127.0.0.1", 1))
+    headers = {"X-Forwarded-Email": "ann@example.com", "X-Forwarded-Groups": "support,staff"}
+    async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as client:
+        assert (await client.get(f"{API}/me")).json()["role"] == "operator"
 
 
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

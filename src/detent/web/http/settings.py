@@ -67,7 +67,7 @@ class Settings:
         """These settings, and those that are set as DETENT_<FIELD>. Raises InvalidInput (SETTINGS_INVALID)."""
         internal = os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
         options: dict[str, Any] = {"internal": internal, "record": True}
-        for name, parse in _FROM_ENVIRONMENT.items():
+        for name, parse in FROM_ENVIRONMENT.items():
             text = os.environ.get(variable := f"DETENT_{name.upper()}", "").strip()
             try:
                 options |= {name: parse(text)} if text else {}
@@ -94,9 +94,10 @@ def _positive(text: str) -> float:
     return number
 
 
-_FROM_ENVIRONMENT: dict[str, Callable[[str], Any]] = {
+FROM_ENVIRONMENT: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("session_idle_seconds", "session_seconds", "sign_in_failures_per_minute"), _positive),
     **dict.fromkeys(("proxy_person_header", "proxy_role_header", "proxy_tenant_header", "proxy_sign_out_url"), str),
     "trusted_proxies": _names,
     "proxy_roles": _pairs,
 }
+"""Field -> how its text in the environment is read."""
