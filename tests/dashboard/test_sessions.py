@@ -5,15 +5,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import apsw
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from dashboard.site import Site, assert_no_errors, record_errors, wait_until_drawn
+from support.web.served import serving
 
 STORED = "sessionStorage.getItem('detent-session /')"
 
@@ -77,6 +79,7 @@ def test_signing_out_ends_the_session_in_all_tabs(site: Site) -> None:
     assert "/sign-in?next=jobs" in old.url
 
 
+@pytest.mark.drill
 def test_signing_in_again_moves_the_other_tabs_to_the_new_session(site: Site) -> None:
     context = site.new_context()
     page, tab = context.new_page(), context.new_page()
@@ -118,6 +121,7 @@ def expire_sessions(site: Site, token_id: str) -> None:
     connection.close()
 
 
+@pytest.mark.drill
 def test_a_server_on_another_port_cannot_use_the_session(site: Site) -> None:
     """It gets the cookie, as all ports of a host do, but not the key."""
     context = site.new_context()
@@ -144,6 +148,35 @@ def test_a_server_on_another_port_cannot_use_the_session(site: Site) -> None:
                 urlopen(Request(f"{site.root_url}/api/v1/{path}", headers={"Cookie": cookie}), timeout=10)
     page.reload()
     expect_live(page)
+
+
+@pytest.mark.drill
+def test_behind_a_trusted_proxy(browser: Browser, tmp_path: Path) -> None:
+    """A person whom the proxy has signed in needs no session. Over HTTPS the cookie is bound to the host."""
+    settings = {
+        "DETENT_TRUSTED_PROXIES": "127.0.0.1",
+        "DETENT_PROXY_PERSON_HEADER": "X-Forwarded-Email",
+        "DETENT_PROXY_ROLE_HEADER": "X-Forwarded-Groups",
+    }
+    with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db", **settings) as at:
+        site = Site(at, browser, tmp_path)
+        try:
+            admin = {"X-Forwarded-Email": "ann@x.example", "X-Forwarded-Groups": "admin"}
+            page = site.new_context(extra_http_headers=admin).new_page()
+            record_errors(page)
+            site.open(page, "tokens")
+            expect_live(page)
+            expect(page.locator(".user-name")).to_have_text("ann@x.example")
+            created = page.request.post(f"{at}/api/v1/tokens", data={"name": "ben", "role": "operator"}, headers=admin)
+            site.tokens["ben"] = created.json()["token"]
+            other = site.new_context(extra_http_headers={"X-Forwarded-Proto": "https"}).new_page()
+            sign_in(other, site, "ben")
+            expect_live(other)
+            (cookie,) = other.context.cookies()
+            assert cookie["name"] == "__Host-detent_session" and cookie["secure"] and cookie["path"] == "/"
+            assert_no_errors(page, other)
+        finally:
+            site.close_contexts()
 
 
 @contextmanager

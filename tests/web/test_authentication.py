@@ -1,6 +1,7 @@
 """Tokens: storage, expiry, revocation, hidden payloads; the open API."""
 
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -59,6 +60,14 @@ async def test_an_open_api_refuses_requests_through_a_proxy(api: Api, header: st
     assert (await api.open.get("/", headers={header: "127.0.0.1"})).status_code == 403
     boss = await api.person("boss", "admin")
     assert (await boss.get(f"{API}/jobs", headers={header: "127.0.0.1"})).status_code == 200
+
+
+async def test_an_open_api_refuses_the_protocol_of_proxies(api: Api) -> None:
+    async def as_nginx(scope: Any, receive: Any, send: Any) -> None:
+        await api.app({**scope, "http_version": "1.0"}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(as_nginx), base_url=BASE) as client:
+        assert code(await client.get(f"{API}/jobs"), 403) == "PROXY_NOT_ALLOWED"
 
 
 async def test_an_open_api_refuses_other_machines(api: Api) -> None:

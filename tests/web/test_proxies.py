@@ -13,6 +13,7 @@ from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.web.app import create_app
 from detent.web.http.settings import FROM_ENVIRONMENT, Settings
+from support.stores import Place, open_place
 from support.web.api import API, BASE, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,12 @@ SETTINGS: dict[str, Any] = {
 ANN = {"X-Forwarded-Email": "ann@x.example", "X-Forwarded-Groups": "support,staff,berlin"}
 JOBS = f"{API}/jobs"
 Connect = Callable[..., httpx.AsyncClient]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Nothing here depends on the store."""
+    return open_place("sqlite-thread", tmp_path)
 
 
 @pytest.fixture

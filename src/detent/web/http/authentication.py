@@ -169,9 +169,14 @@ def caller_of(token: Token) -> Caller:
 
 def _require_local_request(request: HTTPConnection) -> None:
     """Refuse proxies, DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
-    header = forwarding_header(request)
-    if header is not None or (request.client is not None and not is_loopback(request.client.host)):
-        reason = f"this request has the header {header}" if header else "this request came from another machine"
+    reason = None
+    if header := forwarding_header(request):
+        reason = f"this request has the header {header}"
+    elif request.scope.get("http_version") == "1.0":
+        reason = "this request uses HTTP/1.0, as a proxy without further settings does"
+    elif request.client is not None and not is_loopback(request.client.host):
+        reason = "this request came from another machine"
+    if reason is not None:
         raise Forbidden(
             f"without tokens this API accepts direct requests from this machine only, and {reason}; "
             f"create a token with `detent token create --name YOU --role admin`",

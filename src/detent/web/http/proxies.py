@@ -42,7 +42,8 @@ class Proxies:
             raise InvalidInput(message, code="SETTINGS_INVALID")
 
     def trusts(self, connection: HTTPConnection) -> bool:
-        return self._is_trusted(_parsed(connection.client.host if connection.client else ""))
+        client = connection.client
+        return bool(self._networks) and client is not None and self._is_trusted(_parsed(client.host))
 
     def _is_trusted(self, address: IPv4Address | IPv6Address | None) -> bool:
         return address is not None and any(address in network for network in self._networks)
