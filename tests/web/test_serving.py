@@ -39,7 +39,7 @@ async def double(number: int) -> int:
 
 
 def test_a_server_on_a_public_address_creates_the_first_token(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
+    url, token = f"sqlite:///{tmp_path}/jobs.db", ""
     for _ in range(2):
         with serving(tmp_path, url, "--host", "0.0.0.0") as at:
             (token_file,) = tmp_path.glob("detent-admin-*.token")

@@ -55,6 +55,7 @@ class Sessions(Service):
                 subject, tenant = (token.id, token.tenant_id) if token else ("unknown token", None)
                 await audit(tx, Scope(address or "unknown"), "session.refuse", subject, tenant)
             return Refused(error)
+        await tx.sessions.drop_expired_sessions(_MAX_SESSIONS)
         if replaces:
             await tx.sessions.end_session(digest_of(replaces))
         cookie, key = new_secret(), new_secret()

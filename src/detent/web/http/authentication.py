@@ -71,13 +71,6 @@ LOCAL = Caller("local", Role.ADMIN)
 """The caller of every request to an open API. It counts as one person, so rules that need two people refuse it."""
 
 
-def cookie_of(secure: bool, root_path: str) -> tuple[str, str]:
-    """Name and path of the session cookie. The prefixes make the browser refuse one that another site or port set."""
-    path = root_path or "/"
-    prefix = ("__Host-" if path == "/" else "__Secure-") if secure else ""
-    return f"{prefix}detent_session", path
-
-
 class Authenticator:
     """Looks up tokens and sessions. Caches results for `_CACHE_SECONDS` and joins concurrent lookups of one secret."""
 
@@ -127,10 +120,14 @@ class Authenticator:
 
     def session_cookie(self, request: HTTPConnection) -> str:
         """The session cookie of a request; empty without one."""
-        return request.cookies.get(self.cookie_for(request)[0], "")
+        return request.cookies.get(self.cookie_options(request)["key"], "")
 
-    def cookie_for(self, request: HTTPConnection) -> tuple[str, str]:
-        return cookie_of(self._web.proxies.is_https(request), request.scope.get("root_path", ""))
+    def cookie_options(self, request: HTTPConnection) -> dict[str, Any]:
+        """The session cookie without its value. The prefixes make browsers refuse one that another host or port set."""
+        secure, path = self._web.proxies.is_https(request), request.scope.get("root_path") or "/"
+        prefix = ("__Host-" if path == "/" else "__Secure-") if secure else ""
+        name = f"{prefix}detent_session"
+        return {"key": name, "path": path, "secure": secure, "httponly": True, "samesite": "strict"}
 
     async def is_open(self) -> bool:
         """True if requests need no token: the setting allows it, no proxy signs in and no token was ever created."""

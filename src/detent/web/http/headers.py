@@ -46,8 +46,9 @@ class SecurityHeaders:
                 }
                 added = [item for item in defaults.items() if item[0] not in sent]
                 closing = [(b"connection", b"close")] if ambiguous else []
-                https = _HTTPS_ONLY if self._proxies.is_https_by_proxy(HTTPConnection(scope)) else []
-                message["headers"] = [*message["headers"], *_ALWAYS, *added, *closing, *https]
+                connection = HTTPConnection(scope)
+                https = self._proxies.trusts(connection) and self._proxies.is_https(connection)
+                message["headers"] = [*message["headers"], *_ALWAYS, *added, *closing, *(_HTTPS_ONLY if https else ())]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

@@ -53,9 +53,6 @@ class Proxies:
         schemes = self.values(connection, "x-forwarded-proto")
         return all(scheme == "https" for scheme in schemes or [str(connection.scope.get("scheme", "http"))])
 
-    def is_https_by_proxy(self, connection: HTTPConnection) -> bool:
-        return self.trusts(connection) and self.is_https(connection)
-
     def values(self, connection: HTTPConnection, header: str) -> list[str]:
         """The values of a header that a trusted proxy sent, split at commas; empty if another client sent it."""
         lines = connection.headers.getlist(header) if self.trusts(connection) else []

@@ -127,23 +127,19 @@ async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
     web.audited_sign_ins.give_back("")
     session = {"session": signed_in.session.label, "session_key": signed_in.key}
     response = json_response({**caller_view(caller_of(signed_in.token), False), **session})
-    name, path = authenticator.cookie_for(request)
-    secure = web.proxies.is_https(request)
-    response.set_cookie(name, signed_in.cookie, path=path, httponly=True, samesite="strict", secure=secure)
+    response.set_cookie(value=signed_in.cookie, **authenticator.cookie_options(request))
     return response
 
 
 @router.route_for("DELETE", "/session", None, responses={204: {"description": "Session ended"}})
 async def delete_session(request: ApiRequest) -> Response:
     """End the session and delete its cookie. The token stays valid until it expires or is revoked."""
-    web, authenticator = request.web, request.web.authenticator
-    cookie = authenticator.session_cookie(request)
-    if cookie:
+    authenticator = request.web.authenticator
+    if cookie := authenticator.session_cookie(request):
         with suppress(Unauthorized, Forbidden):  # without the key, only the cookie of this browser is deleted
             await authenticator.authenticate(request, request.method)
-            await (await web.engine()).sessions.end(cookie)
+            await (await request.web.engine()).sessions.end(cookie)
             authenticator.clear_cache()
     response = Response(status_code=204)
-    name, path = authenticator.cookie_for(request)
-    response.delete_cookie(name, path=path, httponly=True, samesite="strict", secure=web.proxies.is_https(request))
+    response.delete_cookie(**authenticator.cookie_options(request))
     return response
