@@ -1,9 +1,9 @@
-// The sign-in page: exchanges a token for a session, then opens the page that was requested. If the browser already has
-// a session and another tab has its key, opens the page at once.
+// The sign-in page: exchanges a token for a session, then opens the page that was requested. If another tab has
+// signed in, takes the key from it and opens the page at once.
 
 import { asProblem, call } from "./core/api.js";
 import { requireElement } from "./core/dom.js";
-import { findKey, keepKey } from "./core/session.js";
+import { findKey, hasKey, keepKey } from "./core/session.js";
 import { urlFor } from "./core/urls.js";
 import "./core/shell.js";
 
@@ -33,4 +33,4 @@ function openRequestedPage() {
   location.replace(next.startsWith(urlFor("")) ? next : urlFor(""));
 }
 
-if (await findKey()) openRequestedPage();
+if (!hasKey() && (await findKey())) openRequestedPage();

@@ -25,6 +25,8 @@ channel.addEventListener("message", ({ data }) => {
   if (key) channel.postMessage({ label: data.wanted, key });
 });
 
+export const hasKey = () => storedKey(session) !== null;
+
 /** @type {Promise<string | null> | null} */
 let search = null;
 
