@@ -213,16 +213,16 @@ def test_a_viewer_cannot_change_anything(site: Site) -> None:
     response = page.goto(f"{site.root_url}/tokens")
     assert response is not None and response.status == 403
     expect(page.locator(".menu [data-name=tokens]")).to_have_count(0)
-    post = """async ([path, csrf]) => {
+    post = """async ([path, withKey]) => {
       const headers = {"Content-Type": "application/json"};
-      if (csrf) headers["X-CSRF-Token"] = document.body.dataset.csrf;
+      if (withKey) headers["X-Session-Key"] = JSON.parse(sessionStorage.getItem("detent-session /"))[1];
       const response = await fetch(path, {method: "POST", headers, body: "{}"});
       return [response.status, (await response.json()).code];
     }"""
     assert page.evaluate(post, [f"/api/v1/jobs/{job}/cancel", True]) == [403, "FORBIDDEN"]
-    assert page.evaluate(post, [f"/api/v1/jobs/{job}/cancel", False]) == [403, "CSRF_TOKEN_INVALID"]
+    assert page.evaluate(post, [f"/api/v1/jobs/{job}/cancel", False]) == [401, "SESSION_KEY_INVALID"]
     operator = site.sign_in("ana", f"jobs/{job}")
-    assert operator.evaluate(post, [f"/api/v1/jobs/{job}/cancel", False]) == [403, "CSRF_TOKEN_INVALID"]
+    assert operator.evaluate(post, [f"/api/v1/jobs/{job}/cancel", False]) == [401, "SESSION_KEY_INVALID"]
     assert site.call("GET", f"jobs/{job}")["phase"] == "blocked"
 
 

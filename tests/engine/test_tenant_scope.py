@@ -86,6 +86,7 @@ OPERATORS = {
     "schedules.declare", "schedules.fire_due", "limits.set", "limits.remove", "limits.list", "limits.declare",
     "limits.set_quota", "limits.remove_quota", "workers.overview", "workers.send_command", "workers.recoveries",
     "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist", "tokens.authenticate",
+    "sessions.create", "sessions.use", "sessions.end",
 }  # fmt: skip
 """Operations of processes and operators: a tenant is refused, whatever the arguments."""
 NO_OPERATION = {"scoped"} | {name for name in vars(Runtime) if not name.startswith("_")}
@@ -105,7 +106,7 @@ def operations() -> set[str]:
 
 
 def test_every_operation_is_a_tenants_or_an_operators() -> None:
-    assert len(services()) == 8
+    assert len(services()) == 9
     tables = (ON_JOBS, IN_BULK, ON_DEAD_LETTERS, SUBMITS, LISTS, ON_FILTERS, ON_SCHEDULES, OWN)
     tenants = {name for table in tables for name in table}
     assert not tenants & OPERATORS

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,65 @@ async def double(number: int) -> int:
 '''
 
 
-def test_a_public_address_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
-    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
-        assert run(["serve", "--host", host, "--url", url]) == 1
-        assert "TOKENS_REQUIRED" in capsys.readouterr().err
-    assert run(["token", "create", "--name", "ann", "--role", "viewer", "--url", url]) == 0
-    token = capsys.readouterr().out.split()[0]
-    with serving(tmp_path, url, "--host", "0.0.0.0") as at:
-        port = at.rpartition(":")[2]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            assert code(client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
-            assert client.get(f"{API}/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+def test_a_server_on_a_public_address_creates_the_first_token(tmp_path: Path) -> None:
+    url, token = f"sqlite:///{tmp_path}/jobs.db", ""
+    for _ in range(2):
+        with serving(tmp_path, url, "--host", "0.0.0.0") as at:
+            (token_file,) = tmp_path.glob("detent-admin-*.token")
+            assert token_file.stat().st_mode & 0o777 == 0o600
+            token = token_file.read_text().strip()
+            with httpx.Client(base_url=f"http://127.0.0.1:{at.rpartition(':')[2]}") as client:
+                assert code(client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
+                caller = client.get(f"{API}/me", headers={"Authorization": f"Bearer {token}"}).json()
+                assert caller["role"] == "admin" and caller["tenant"] is None
+    assert token not in (tmp_path / "serve.log").read_text()
+
+
+@pytest.mark.parametrize(("command", "terminal"), [(["serve"], False), (["up", "--no-screen"], True)])
+def test_the_first_token_is_printed_to_a_terminal_only(tmp_path: Path, command: list[str], terminal: bool) -> None:
+    (tmp_path / "one.py").write_text(APP)
+    arguments = [sys.executable, "-m", "detent", *command, "one.py", "--port", "0", "--host", "0.0.0.0"]
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1", "COLUMNS": "500"}
+    printed = _printed_at_start(arguments, tmp_path, environment, terminal)
+    (token_file,) = tmp_path.glob("detent-admin-*.token")
+    assert str(token_file) in printed
+    assert (token_file.read_text().strip() in printed) == terminal
+
+
+def _printed_at_start(arguments: list[str], folder: Path, environment: dict[str, str], terminal: bool) -> str:
+    """What a server prints before it serves; its stdout is a terminal or a pipe."""
+    reader, writer = os.openpty() if terminal else os.pipe()
+    process = subprocess.Popen(arguments, cwd=folder, env=environment, stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    try:
+        printed = b""
+        while b"written to" not in printed:
+            printed += os.read(reader, 4096)
+        port = printed.partition(b"http://0.0.0.0:")[2].split()[0].decode()
+        httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=20)  # answered after everything was printed
+        process.send_signal(signal.SIGTERM)
+        with suppress(OSError):  # a terminal whose other end is closed
+            while more := os.read(reader, 4096):
+                printed += more
+        return printed.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+
+
+def test_without_a_place_for_the_token_a_public_address_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, gone = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run(["serve", "--host", "0.0.0.0", "--port", "0", "--url", url]) == 1
+    assert "TOKENS_REQUIRED" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert run(["token", "list", "--json", "--url", url]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == []
 
 
 def test_serving_a_postgres_database(tmp_path: Path) -> None:

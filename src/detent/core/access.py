@@ -85,6 +85,28 @@ class Token:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One row: a person who signed in to the dashboard with a token. Both secrets are stored as digests."""
+
+    digest: str
+    """Of the cookie."""
+    key_digest: str
+    """Of the key that the page keeps and sends with the cookie: a cookie alone, which all ports of a host get, opens
+    nothing."""
+    token_id: str
+    created_at: Micros
+    expires_at: Micros
+    """When it expires unless it is used before."""
+    ends_at: Micros
+    """When it ends, however much it is used."""
+
+    @property
+    def label(self) -> str:
+        """By this a page finds the key that belongs to its cookie."""
+        return self.digest[:16]
+
+
 def digest_of(secret: str) -> str:
     """The stored digest of a secret. A secret is 256 random bits, so one round of SHA-256 is enough."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -20,6 +20,7 @@ from detent.ports.tx import Tx
 from . import pruning
 from .control.access import Tokens
 from .control.limits import Limits
+from .control.sessions import Sessions
 from .dead_letters import DeadLetters
 from .execution import sweep
 from .execution.approvals import Approvals
@@ -61,6 +62,7 @@ class Engine(Runtime):
     workers = cached_property(Workers)
     stats = cached_property(Statistics)
     tokens = cached_property(Tokens)
+    sessions = cached_property(Sessions)
 
     @operators_only
     async def open(self) -> None:

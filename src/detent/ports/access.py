@@ -1,10 +1,10 @@
-"""Access tokens, the audit log, and HTTP responses kept for idempotency keys."""
+"""Access tokens, sessions, the audit log, and HTTP responses kept for idempotency keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from detent.core.access import Token
+from detent.core.access import Session, Token
 from detent.core.job import Micros
 
 
@@ -45,6 +45,24 @@ class TokenTable(Protocol):
     async def token_by_digest(self, digest: str) -> Token | None: ...
     async def list_tokens(self) -> list[Token]: ...
     async def any_token(self) -> bool: ...
+
+
+class SessionTable(Protocol):
+    """Sessions by the digest of their cookie."""
+
+    async def put_session(self, session: Session, keep: int) -> None:
+        """Insert a session and delete all but the newest `keep` of its token."""
+        ...
+
+    async def session(self, digest: str) -> Session | None: ...
+
+    async def extend_session(self, digest: str, expires_at: Micros) -> None:
+        """Let the session expire later; an earlier time changes nothing."""
+        ...
+
+    async def end_session(self, digest: str) -> None: ...
+    async def end_sessions_of(self, token_id: str) -> None: ...
+    async def drop_expired_sessions(self, limit: int) -> int: ...
 
 
 class AuditTable(Protocol):

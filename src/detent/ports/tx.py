@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from detent.core.contract.model import Contract
 from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
 
-from .access import AnswerTable, AuditTable, TokenTable
+from .access import AnswerTable, AuditTable, SessionTable, TokenTable
 from .children import ApprovalTable, AwaitedTable, ChildTable
 from .claims import ClaimTable, DueTable
 from .limits import LimitTable, PauseTable, QuotaTable
@@ -176,6 +176,7 @@ class Tx(Protocol):
     workers: WorkerTable
     audit: AuditTable
     tokens: TokenTable
+    sessions: SessionTable
     answers: AnswerTable
     log_positions: LogPositionTable
     event_counts: EventCountTable

@@ -1,17 +1,17 @@
-"""The part of a transaction that stores tokens, audit entries and HTTP responses kept for idempotency keys."""
+"""The part of a transaction that stores tokens, sessions, audit entries, and responses kept for idempotency keys."""
 
 import json
 from dataclasses import asdict
 from typing import Any
 
-from detent.core.access import Token
+from detent.core.access import Session, Token
 from detent.core.job import Micros
 from detent.ports.access import Audit, AuditRow, StoredAnswer
 
 from .named_queries import NamedQueries
 from .rows import as_text, columns_of, with_json
 
-TOKEN_COLUMNS = columns_of(Token)
+TOKEN_COLUMNS, SESSION_COLUMNS = columns_of(Token), columns_of(Session)
 _AUDIT_TESTS = {"before": "n < :before", "tenant": "tenant_id = :tenant", "subject": "subject = :subject"}
 _PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles")
 
@@ -33,6 +33,25 @@ class AccessQueries(NamedQueries):
 
     async def any_token(self) -> bool:
         return bool(await self.query("any_token"))
+
+    async def put_session(self, session: Session, keep: int) -> None:
+        await self.change("put_session", **asdict(session))
+        await self.change("drop_oldest_sessions", token_id=session.token_id, keep=keep)
+
+    async def session(self, digest: str) -> Session | None:
+        return await self.fetch_one(Session, "session", digest=digest)
+
+    async def extend_session(self, digest: str, expires_at: Micros) -> None:
+        await self.change("extend_session", digest=digest, expires_at=expires_at)
+
+    async def end_session(self, digest: str) -> None:
+        await self.change("end_session", digest=digest)
+
+    async def end_sessions_of(self, token_id: str) -> None:
+        await self.change("end_sessions_of", token_id=token_id)
+
+    async def drop_expired_sessions(self, limit: int) -> int:
+        return await self.change("drop_expired_sessions", now=self.now, limit=limit)
 
     async def add_audit(self, entry: Audit) -> None:
         values = {**asdict(entry), "data": as_text(entry.data)}

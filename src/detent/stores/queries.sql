@@ -451,6 +451,32 @@ SELECT {token_columns} FROM detent.tokens ORDER BY created_at, id;
 -- name: any_token
 SELECT 1 FROM detent.tokens LIMIT 1;
 
+-- name: put_session
+INSERT INTO detent.sessions ({session_columns}) VALUES ({session_places});
+
+-- name: drop_oldest_sessions
+-- Index: sessions_of_token.
+DELETE FROM detent.sessions WHERE token_id = :token_id AND digest NOT IN (
+  SELECT digest FROM detent.sessions WHERE token_id = :token_id ORDER BY created_at DESC, digest LIMIT :keep);
+
+-- name: session
+SELECT {session_columns} FROM detent.sessions WHERE digest = :digest;
+
+-- name: extend_session
+UPDATE detent.sessions SET expires_at = :expires_at WHERE digest = :digest AND expires_at < :expires_at;
+
+-- name: end_session
+DELETE FROM detent.sessions WHERE digest = :digest;
+
+-- name: end_sessions_of
+-- Index: sessions_of_token.
+DELETE FROM detent.sessions WHERE token_id = :token_id;
+
+-- name: drop_expired_sessions
+-- Index: sessions_expired.
+DELETE FROM detent.sessions WHERE digest IN (
+  SELECT digest FROM detent.sessions WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit);
+
 -- name: reserve_answer
 INSERT INTO detent.http_responses (asker, key, digest, fresh_id, made_at, keep_until)
 VALUES (:asker, :key, :digest, :fresh_id, :now, :until) ON CONFLICT DO NOTHING;

@@ -17,7 +17,7 @@ from detent.ports.listing import Backlog, Filter, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
 from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
-from .access_queries import TOKEN_COLUMNS, AccessQueries
+from .access_queries import SESSION_COLUMNS, TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
 from .lanes import FIRST_SUSPECT_LANE, LANE_PLACEHOLDERS, lane
 from .limit_queries import LimitQueries
@@ -53,6 +53,7 @@ _COLUMNS = {
     "worker_": columns_of(WorkerRow),
     "schedule_": SCHEDULE_COLUMNS,
     "token_": TOKEN_COLUMNS,
+    "session_": SESSION_COLUMNS,
     "alert_": columns_of(Alert),
     "delivery_": columns_of(Delivery),
     "loss_": columns_of(Loss),
@@ -416,7 +417,7 @@ class StoreTx(Tx):
         self.jobs = self.stats = self.log = self.keys = self.claims = self.due = queries
         self.signals = self.steps = self.dead_letters = self.children = self.awaited = self.approvals = queries
         self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
-        self.pauses = self.workers = self.audit = self.tokens = self.answers = queries
+        self.pauses = self.workers = self.audit = self.tokens = self.sessions = self.answers = queries
         self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
         self.verification = queries
 

@@ -44,7 +44,7 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
 
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.state.web = web
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(SecurityHeaders, proxies=web.proxies)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _problem_response)
     for module in (*API, *DASHBOARD):

@@ -1,14 +1,18 @@
 """`detent serve`: the REST API and the dashboard, without a worker."""
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.cli.diagnose.database import describe, shown_url
 from detent.cli.loader import load_app
-from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
 from detent.client.app import Detent
 from detent.client.connect import default_url
 from detent.observability.job_logs import configure_logging
+
+if TYPE_CHECKING:
+    from detent.web.http.serving import Access
 
 Host = Annotated[str, option("The address to listen on.")]
 Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
@@ -32,25 +36,33 @@ def serve(
 
 
 async def _serve(application: Detent, host: str, port: int, durable: str, as_json: bool) -> int:
-    from detent.web.http.serving import bind, check_address, make_server
+    from detent.web.http.serving import bind, make_server, prepare_access
     from detent.web.http.settings import Settings
 
     try:
-        is_open = await check_address(await application.ready(), host)
-        listening = bind(host, port)
-        settings = Settings.from_environment(open_without_tokens=is_open, sweep=True)
-        server = make_server(application, settings)
-        print_result(as_json, *start_message(application, listening.getsockname(), durable, is_open))
-        await server.serve([listening])
+        with bind(host, port) as listening:
+            access = await prepare_access(await application.ready(), host, actor_or_user(None))
+            settings = Settings.from_environment(open_without_tokens=access.is_open, sweep=True)
+            server = make_server(application, settings)
+            view, lines = start_message(application, listening.getsockname(), durable, access)
+            print_result(as_json, view, *lines)
+            await server.serve([listening])
     finally:
         await application.close()
     return 0
 
 
-def start_message(application: Detent, address: Any, durable: str, is_open: bool) -> tuple[dict[str, Any], str]:
-    """What is printed at the start, as JSON and as text."""
+def start_message(
+    application: Detent, address: Any, durable: str, access: "Access"
+) -> tuple[dict[str, Any], list[str]]:
+    """What is printed at the start, as JSON and as lines of text. A new token is printed to a terminal only."""
     host, port = address[0], address[1]
     at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    view = {"at": at, "url": shown_url(application.url), "durability": durable, "open": is_open}
-    access = "no tokens exist, anyone on this machine has full access" if is_open else "a token is required"
-    return view, f"open {at} (dashboard of {view['url']}, API at {at}/docs): {access}"
+    view = {"at": at, "url": shown_url(application.url), "durability": durable, "open": access.is_open}
+    who = "no tokens exist, anyone on this machine has full access" if access.is_open else "a token is required"
+    lines = [f"open {at} (dashboard of {view['url']}, API at {at}/docs): {who}"]
+    if access.token_file:
+        view["token_file"] = access.token_file
+        lines.append(f"no token existed: an admin token was created and written to {access.token_file}")
+        lines += [access.secret] if sys.stdout.isatty() else []
+    return view, lines

@@ -1,6 +1,7 @@
 """The commands `worker`, `up`, `enqueue` and `migrate`."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from detent.cli.diagnose.database import describe, scripts, shown_url
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
-from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
 from detent.client.connect import default_url
 from detent.core.contract.model import Contract
@@ -82,23 +83,24 @@ def up(
     as_json: AsJson = False,
 ) -> int:
     """Migrate, then run worker, API, dashboard, live view and the application's companions in one process."""
-    from detent.web.http.serving import bind, check_address, run
+    from detent.web.http.serving import bind, prepare_access, run
 
     from .live import run_up
 
     application = load_app(app if app is not None else _demo(), url)
-    is_open = ConnectionOptions(application.url).run(lambda engine: check_address(engine, host), may_migrate=True)
-    listening = bind(host, port)
-    if no_screen or as_json:
-        configure_logging(log_format)
-    types = sorted(application.jobs)
-    durable = describe(application.url).durability
-    view, serving = start_message(application, listening.getsockname(), durable, is_open)
-    work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
-    message = f"up on {view['url']} ({view['durability']}): {work}"
-    print_result(as_json, {**view, "job_types": types}, message, serving)
-    screen = not no_screen and not as_json
-    return run(run_up(application, listening, slots=slots, until_idle=until_idle, screen=screen, is_open=is_open))
+    person, connection = actor_or_user(None), ConnectionOptions(application.url)
+    with bind(host, port) as listening:
+        access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True)
+        if no_screen or as_json:
+            configure_logging(log_format)
+        types = sorted(application.jobs)
+        durable = describe(application.url).durability
+        view, lines = start_message(application, listening.getsockname(), durable, access)
+        work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
+        message = f"up on {view['url']} ({view['durability']}): {work}"
+        print_result(as_json, {**view, "job_types": types}, message, *lines)
+        live = partial(run_up, application, listening, slots=slots, until_idle=until_idle)
+        return run(live(screen=not no_screen and not as_json, is_open=access.is_open))
 
 
 def _demo() -> str:

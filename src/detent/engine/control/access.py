@@ -84,6 +84,7 @@ class Tokens(Service):
             return token
         token = replace(token, revoked_at=tx.now)
         await tx.tokens.put_token(token)
+        await tx.sessions.end_sessions_of(token.id)
         await audit(tx, Scope(scope.actor), "token.revoke", token.id, token.tenant_id, {"person": token.person})
         return token
 

@@ -344,7 +344,8 @@ class CallerResponse(TypedDict):
 
 
 class SessionResponse(CallerResponse):
-    csrf_token: Annotated[str, "Send it as X-CSRF-Token with each change made with the cookie."]
+    session: Annotated[str, "A label of the session; not secret."]
+    session_key: Annotated[str, "Send it as X-Session-Key with each request that sends the cookie."]
 
 
 class TokenInfo(TypedDict):

@@ -25,6 +25,7 @@ _MAX_HELD_JOBS = 10_000
 _MAX_LOSSES = 10_000
 KEEP_LOSSES = 7 * 86_400 * SECOND
 KEEP_WORKERS = 86_400 * SECOND
+_MAX_EXPIRED_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,10 @@ class Workers(Service):
     @operators_only
     @writes
     async def delete_old_rows(self, tx: Tx) -> None:
-        """Delete old rows of workers, commands and losses."""
+        """Delete old rows of workers, commands and losses, and expired sessions."""
         await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
         await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)
+        await tx.sessions.drop_expired_sessions(_MAX_EXPIRED_SESSIONS)
 
 
 async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:

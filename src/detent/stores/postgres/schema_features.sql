@@ -77,6 +77,19 @@ CREATE TABLE detent.tokens (
   roles text NOT NULL DEFAULT '[]'
 );
 
+-- Sessions of the dashboard: digests of the cookie and of the key that each request sends with it. expires_at moves with
+-- each use, ends_at does not.
+CREATE TABLE detent.sessions (
+  digest     text PRIMARY KEY,
+  key_digest text NOT NULL,
+  token_id   text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  ends_at    bigint NOT NULL
+);
+CREATE INDEX sessions_expired ON detent.sessions (expires_at);
+CREATE INDEX sessions_of_token ON detent.sessions (token_id, created_at);
+
 -- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE detent.http_responses (
   asker      text NOT NULL,

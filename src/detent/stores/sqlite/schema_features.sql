@@ -74,6 +74,19 @@ CREATE TABLE detent.tokens (
   roles TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(roles))
 ) STRICT, WITHOUT ROWID;
 
+-- Sessions of the dashboard: digests of the cookie and of the key that each request sends with it. expires_at moves with
+-- each use, ends_at does not.
+CREATE TABLE detent.sessions (
+  digest     TEXT PRIMARY KEY NOT NULL,
+  key_digest TEXT NOT NULL,
+  token_id   TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  ends_at    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX detent.sessions_expired ON detent.sessions (expires_at);
+CREATE INDEX detent.sessions_of_token ON detent.sessions (token_id, created_at);
+
 -- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE detent.http_responses (
   asker      TEXT NOT NULL,

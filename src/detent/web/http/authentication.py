@@ -1,22 +1,25 @@
-"""Authentication: a bearer token, a session cookie that holds one, or no token where the API is open."""
+"""Authentication: by a trusted proxy, a bearer token, a session, or nothing where the API is open."""
 
 import asyncio
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from detent.core.access import POWERS, Power, Role, Token, implied_roles
+from detent.core.access import POWERS, Power, Role, Token, digest_of, implied_roles
 from detent.core.errors import TenantViolation
+from detent.engine import Engine
 from detent.engine.control.access import Forbidden, Unauthorized, require_valid
 from detent.system.clock import SystemClock
+
+from .proxies import forwarding_header, host_of
 
 if TYPE_CHECKING:
     from .state import Web
 
-COOKIE = "detent_session"
+KEY_HEADER = "X-Session-Key"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CACHE_SECONDS = 0.1
 """How long a token lookup is cached; a revoked token is refused at the latest after this time."""
@@ -36,6 +39,8 @@ class Caller:
     token_id: str = ""
     roles: tuple[str, ...] | None = None
     """The person's roles in approvals; None if they are unknown, as on an open API."""
+    session: str = ""
+    """The label of the session, if there is one."""
 
     def may(self, power: Power) -> bool:
         return power in POWERS[self.role]
@@ -66,69 +71,88 @@ LOCAL = Caller("local", Role.ADMIN)
 """The caller of every request to an open API. It counts as one person, so rules that need two people refuse it."""
 
 
-def csrf_token_of(secret: str) -> str:
-    """The CSRF token of a session: a keyed hash of its secret, to be sent with each change."""
-    return blake2b(b"csrf", key=secret.encode()[:64], digest_size=18).hexdigest()
-
-
 class Authenticator:
-    """Looks up tokens. Caches results for `_CACHE_SECONDS` and joins concurrent lookups of one token."""
+    """Looks up tokens and sessions. Caches results for `_CACHE_SECONDS` and joins concurrent lookups of one secret."""
 
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._clock = SystemClock()
-        self._cache: dict[str, tuple[float, Token | bool | None]] = {}
-        self._lookups: dict[str, asyncio.Future[Token | bool | None]] = {}
+        self._has_tokens = False
+        self._cache: dict[str, tuple[float, Any]] = {}
+        self._lookups: dict[str, asyncio.Future[Any]] = {}
 
-    async def authenticate(self, request: HTTPConnection, method: str) -> Caller:
-        """The caller of a request. Raises Unauthorized without a valid token, Forbidden without a CSRF token."""
+    async def authenticate(self, request: HTTPConnection, method: str, *, page: bool = False) -> Caller:
+        """The caller of a request. Raises Unauthorized without a valid token or session, Forbidden if it is forged.
+
+        page: the request is for an HTML page without data. A browser sends no key with it: the cookie is enough.
+        """
+        proxies = self._web.proxies
+        person = proxies.person(request)
+        if person is not None:
+            if method not in SAFE:
+                proxies.require_same_origin(request)
+            return Caller(person.name, person.role, person.tenant, token_id=f"proxy:{person.name}", roles=person.groups)
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthorized("send the token as `Authorization: Bearer TOKEN`")
             return await self.authenticate_secret(secret.strip())
-        cookie = request.cookies.get(COOKIE)
-        if cookie:
-            caller = await self.authenticate_secret(cookie)
-            csrf = request.headers.get("x-csrf-token", "")
-            if method not in SAFE and not compare_digest(csrf.encode(), csrf_token_of(cookie).encode()):
-                raise Forbidden(
-                    "the X-CSRF-Token header is missing or wrong; a session must send it with each change",
-                    code="CSRF_TOKEN_INVALID",
-                )
-            return caller
         if await self.is_open():
             _require_local_request(request)
             return LOCAL
-        raise Unauthorized("a bearer token is required; create one with `detent token create`")
+        cookie = self.session_cookie(request)
+        if cookie:
+            idle_seconds = self._web.settings.session_idle_seconds
+            session, token = await self._lookup(f"\0{cookie}", lambda engine: engine.sessions.use(cookie, idle_seconds))
+            key = request.headers.get(KEY_HEADER, "")
+            if not page and not compare_digest(digest_of(key), session.key_digest):
+                message = f"the {KEY_HEADER} header is missing or wrong; send the session_key of the sign-in"
+                raise Unauthorized(message, code="SESSION_KEY_INVALID")
+            return replace(caller_of(require_valid(token, self._clock.now())), session=session.label)
+        advice = "a bearer token is required; create one with `detent token create`"
+        raise Unauthorized(advice + proxies.ignored_headers(request))
 
     async def authenticate_secret(self, secret: str) -> Caller:
         """The caller with this token. Raises Unauthorized if it is unknown, expired or revoked."""
-        token = require_valid(await self._lookup(secret), self._clock.now())
-        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
+        token = await self._lookup(secret, lambda engine: engine.tokens.find(secret))
+        return caller_of(require_valid(token, self._clock.now()))
+
+    def session_cookie(self, request: HTTPConnection) -> str:
+        """The session cookie of a request; empty without one."""
+        return request.cookies.get(self.cookie_options(request)["key"], "")
+
+    def cookie_options(self, request: HTTPConnection) -> dict[str, Any]:
+        """The session cookie without its value. The prefixes make browsers refuse one that another host or port set."""
+        secure, path = self._web.proxies.is_https(request), request.scope.get("root_path") or "/"
+        prefix = ("__Host-" if path == "/" else "__Secure-") if secure else ""
+        name = f"{prefix}detent_session"
+        return {"key": name, "path": path, "secure": secure, "httponly": True, "samesite": "strict"}
 
     async def is_open(self) -> bool:
-        """True if requests need no token: the setting allows it and no token was ever created."""
-        return self._web.settings.open_without_tokens and not await self._lookup(_NO_SECRET)
+        """True if requests need no token: the setting allows it, no proxy signs in and no token was ever created."""
+        if not self._web.settings.open_without_tokens or self._web.proxies.sign_in:
+            return False
+        self._has_tokens = self._has_tokens or await self._lookup(_NO_SECRET, lambda engine: engine.tokens.exist())
+        return not self._has_tokens
 
     def clear_cache(self) -> None:
-        """To be called after this process has created or revoked a token."""
+        """To be called after this process has created or revoked a token, or ended a session."""
         self._cache.clear()
 
-    async def _lookup(self, secret: str) -> Token | bool | None:
+    async def _lookup(self, secret: str, query: Callable[[Engine], Awaitable[Any]]) -> Any:
         cached = self._cache.get(secret)
         if cached is not None and self._clock.monotonic() < cached[0]:
             return cached[1]
         lookup = self._lookups.get(secret)
         if lookup is None:
-            lookup = self._lookups[secret] = asyncio.ensure_future(self._query(secret))
+            lookup = self._lookups[secret] = asyncio.ensure_future(self._query(secret, query))
             lookup.add_done_callback(lambda _: self._lookups.pop(secret, None))
+            lookup.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait any more
         return await asyncio.shield(lookup)
 
-    async def _query(self, secret: str) -> Token | bool | None:
-        engine = await self._web.engine()
-        result = await (engine.tokens.find(secret) if secret else engine.tokens.exist())
+    async def _query(self, secret: str, query: Callable[[Engine], Awaitable[Any]]) -> Any:
+        result = await query(await self._web.engine())
         if len(self._cache) >= _CACHE_SIZE:
             self._cache.clear()
         if result is not None:  # unknown tokens are not cached, or guessed ones would fill the memory
@@ -136,8 +160,25 @@ class Authenticator:
         return result
 
 
+def caller_of(token: Token) -> Caller:
+    return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
+
+
 def _require_local_request(request: HTTPConnection) -> None:
-    """Refuse DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
+    """Refuse proxies, DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
+    reason = None
+    if header := forwarding_header(request):
+        reason = f"this request has the header {header}"
+    elif request.scope.get("http_version") == "1.0":
+        reason = "this request uses HTTP/1.0, as a proxy without further settings does"
+    elif request.client is not None and not is_loopback(request.client.host):
+        reason = "this request came from another machine"
+    if reason is not None:
+        raise Forbidden(
+            f"without tokens this API accepts direct requests from this machine only, and {reason}; "
+            f"create a token with `detent token create --name YOU --role admin`",
+            code="PROXY_NOT_ALLOWED",
+        )
     host = request.headers.get("host", "")
     if not is_loopback(_host_name(host)):
         raise Forbidden(
@@ -145,7 +186,7 @@ def _require_local_request(request: HTTPConnection) -> None:
             code="HOST_NOT_ALLOWED",
         )
     origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host:
+    if origin is not None and host_of(origin) != host:
         raise Forbidden(
             "without tokens this API accepts no cross-origin requests; create a token", code="ORIGIN_NOT_ALLOWED"
         )
@@ -159,5 +200,5 @@ def _host_name(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    name = host.strip().lower()
+    name = host.strip().lower().removeprefix("::ffff:")
     return name in ("localhost", "::1") or (name.startswith("127.") and name.replace(".", "").isdigit())

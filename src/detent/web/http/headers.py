@@ -1,6 +1,9 @@
 """Security headers of every response: against sniffing, framing, caching, referrer leaks and request smuggling."""
 
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .proxies import Proxies
 
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -14,6 +17,7 @@ _POLICY = (
     b"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _DATA_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+_HTTPS_ONLY = [(b"strict-transport-security", b"max-age=31536000")]
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 """With both, a proxy may see another end of the request than we do: nothing more is read from that connection."""
 
@@ -21,8 +25,9 @@ _LENGTHS = {b"content-length", b"transfer-encoding"}
 class SecurityHeaders:
     """Adds the headers. Plain ASGI middleware, so streams are not buffered; keeps a Cache-Control set by the route."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, proxies: Proxies) -> None:
         self.app = app
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,7 +46,9 @@ class SecurityHeaders:
                 }
                 added = [item for item in defaults.items() if item[0] not in sent]
                 closing = [(b"connection", b"close")] if ambiguous else []
-                message["headers"] = [*message["headers"], *_ALWAYS, *added, *closing]
+                connection = HTTPConnection(scope)
+                https = self._proxies.trusts(connection) and self._proxies.is_https(connection)
+                message["headers"] = [*message["headers"], *_ALWAYS, *added, *closing, *(_HTTPS_ONLY if https else ())]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

@@ -12,6 +12,7 @@ from detent.system.clock import SystemClock
 from .problems import RetryLater
 
 _MAX_CALLERS = 10_000
+_ROUNDING_SECONDS = 1e-6
 
 
 async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
@@ -80,20 +81,32 @@ def is_json(media_type: str | None) -> bool:
 
 
 class RateLimiter:
-    """A token bucket for each caller; a burst may be two seconds' worth of requests."""
+    """A token bucket for each caller; a burst may be `burst_seconds` worth of requests."""
 
-    def __init__(self, per_second: float) -> None:
+    def __init__(self, per_second: float, burst_seconds: float = 2.0) -> None:
         self._rate = per_second
+        self._burst_seconds = burst_seconds
         self._clock = SystemClock()
         self._full_at: dict[str, float] = {}
 
     def take(self, caller: str) -> None:
         """Count one request. Raises RetryLater if the caller's bucket is empty."""
-        now = self._clock.monotonic()
-        full_at = max(now, self._full_at.get(caller, 0.0)) + 1 / self._rate
-        if full_at - now > 2.0:
+        if not self.try_take(caller):
             message = f"more than {self._rate:g} requests per second with this token; retry later"
             raise RetryLater(message, code="RATE_LIMITED", http_status=429)
+
+    def try_take(self, caller: str) -> bool:
+        """Count one request; False if the caller's bucket is empty."""
+        now = self._clock.monotonic()
+        full_at = max(now, self._full_at.get(caller, 0.0)) + 1 / self._rate
+        if full_at - now > self._burst_seconds + _ROUNDING_SECONDS:
+            return False
         if len(self._full_at) >= _MAX_CALLERS:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         self._full_at[caller] = full_at
+        return True
+
+    def give_back(self, *callers: str) -> None:
+        """Count one request less of each caller."""
+        for caller in callers:
+            self._full_at[caller] = self._full_at.get(caller, 0.0) - 1 / self._rate

@@ -3,13 +3,16 @@
 import asyncio
 import importlib.util
 import socket
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+import tempfile
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from detent.core.access import Role, Scope
 from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.web.app import create_app
@@ -26,10 +29,16 @@ T = TypeVar("T")
 _SETTINGS = Settings()
 
 
-class CannotServe(DetentError):
-    """The address is in use, or it is reachable from other machines and no token exists."""
+class CannotServe(DetentError, code="CANNOT_SERVE"):
+    """The address is in use, or the first token cannot be written to a file."""
 
-    code = "CANNOT_SERVE"
+
+class Access(NamedTuple):
+    """Whether a server needs no tokens, and the file and the secret of the token that was created for it."""
+
+    is_open: bool
+    token_file: str = ""
+    secret: str = ""
 
 
 class Server(uvicorn.Server):
@@ -52,16 +61,37 @@ class Server(uvicorn.Server):
         return super().capture_signals() if self._own_signals else nullcontext()
 
 
-async def check_address(engine: Engine, host: str) -> bool:
-    """True if the API may be open without tokens. Raises CannotServe for a non-loopback address if no token exists."""
-    needs_token = await engine.tokens.exist()
-    if not is_loopback(host) and not needs_token:
+async def prepare_access(engine: Engine, host: str, person: str) -> Access:
+    """Decide who may use a server on this address. Creates an admin token for `person` if other machines can reach the
+    address and no token exists. Raises CannotServe if the token's file cannot be written.
+    """
+    if Settings.from_environment().proxy_person_header or await engine.tokens.exist():
+        return Access(False)
+    if is_loopback(host):
+        return Access(True)
+    with _token_file(host) as (path, file):
+        _, secret = await engine.tokens.create(person, Role.ADMIN, Scope(person))
+        file.write(f"{secret}\n")
+    return Access(False, path, secret)
+
+
+@contextmanager
+def _token_file(host: str) -> Iterator[tuple[str, TextIO]]:
+    """A new file in the working directory that only its owner can read; deleted if the token cannot be created."""
+    try:
+        number, path = tempfile.mkstemp(".token", "detent-admin-", Path.cwd())  # mode 0600
+    except OSError as error:
         raise CannotServe(
-            f"{host} is not a loopback address and no token exists; "
+            f"{host} is not a loopback address, no token exists, and the file of a new one cannot be written: {error}; "
             f"create one with `detent token create --name YOU --role admin`, or serve on 127.0.0.1",
             code="TOKENS_REQUIRED",
-        )
-    return not needs_token
+        ) from None
+    try:
+        with open(number, "w") as file:
+            yield path, file
+    except BaseException:
+        Path(path).unlink()
+        raise
 
 
 def bind(host: str, port: int) -> socket.socket:

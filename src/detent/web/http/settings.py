@@ -1,7 +1,11 @@
 """Settings of one API: who may use it, and limits on requests. The defaults suit a small server."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from detent.core.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,24 @@ class Settings:
     """Also expire leases and wake jobs in this process, for databases whose workers all use HTTP."""
     record: bool = False
     """Record the time series of throughput and latency."""
+    session_idle_seconds: float = 3_600.0
+    """A session of the dashboard that is not used for this long ends."""
+    session_seconds: float = 43_200.0
+    """A session ends this long after the sign-in, however much it is used."""
+    sign_in_failures_per_minute: float = 10.0
+    """Failed sign-ins from one address, and with tokens that begin alike, before further ones are refused."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose X-Forwarded-For, -Proto and -Host headers are believed."""
+    proxy_person_header: str = ""
+    """The header in which a trusted proxy names the person it has signed in; empty: proxies sign nobody in."""
+    proxy_role_header: str = ""
+    """The header with the person's roles or groups, separated by commas. Needed if proxies sign people in."""
+    proxy_roles: Mapping[str, str] = field(default_factory=dict)
+    """Group -> role. Empty: the header names roles."""
+    proxy_tenant_header: str = ""
+    """The header with the person's tenant, `*` for all; empty: people see all tenants."""
+    proxy_sign_out_url: str = ""
+    """Where the dashboard's sign-out leads, for people whom a proxy has signed in."""
     max_body: int = 4 << 20
     max_depth: int = 64
     max_bulk: int = 1_000
@@ -42,6 +64,40 @@ class Settings:
 
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
+        """These settings, and those that are set as DETENT_<FIELD>. Raises InvalidInput (SETTINGS_INVALID)."""
         internal = os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
-        options = {"open_without_tokens": open_without_tokens, "internal": internal, "sweep": sweep, "record": True}
-        return cls(**options, **more)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"internal": internal, "record": True}
+        for name, parse in FROM_ENVIRONMENT.items():
+            text = os.environ.get(variable := f"DETENT_{name.upper()}", "").strip()
+            try:
+                options |= {name: parse(text)} if text else {}
+            except ValueError as error:
+                raise InvalidInput(f"{variable}: {error}", code="SETTINGS_INVALID") from None
+        return cls(open_without_tokens=open_without_tokens, sweep=sweep, **{**options, **more})
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [name.partition("=") for name in _names(text)]
+    if not all(group.strip() and role.strip() for group, _, role in pairs):
+        raise ValueError("write it like GROUP=ROLE,GROUP=ROLE")
+    return {group.strip(): role.strip() for group, _, role in pairs}
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise ValueError("must be above 0 and below 1e9")
+    return number
+
+
+FROM_ENVIRONMENT: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("session_idle_seconds", "session_seconds", "sign_in_failures_per_minute"), _positive),
+    **dict.fromkeys(("proxy_person_header", "proxy_role_header", "proxy_tenant_header", "proxy_sign_out_url"), str),
+    "trusted_proxies": _names,
+    "proxy_roles": _pairs,
+}
+"""Field -> how its text in the environment is read."""

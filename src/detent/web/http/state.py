@@ -21,6 +21,7 @@ from detent.worker.sweeper import Sweeper
 from .authentication import Authenticator
 from .commit_watch import CommitWatch
 from .limits import RateLimiter
+from .proxies import Proxies
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ log = logging.getLogger("detent.web")
 _PROBE_SECONDS = 0.4
 _RECORD_SECONDS = 2.0
 _CATCH_UP_SECONDS = 0.05
+_AUDITED_SIGN_INS_PER_MINUTE = 20
+"""So that nobody can fill the audit log by signing in."""
 
 
 class Web:
@@ -38,12 +41,17 @@ class Web:
 
     def __init__(self, target: "Detent | Engine", settings: Settings) -> None:
         self.settings = settings
+        self.proxies = Proxies(settings)
         self.authenticator = Authenticator(self)
         self.event_tail = EventTail(self)
         self.commit_watch = CommitWatch(self)
         self.shared_counts = SharedCounts(self)
         self.verifier = Verifier(self)
         self.rate_limiter = RateLimiter(settings.rate_per_second)
+        self.sign_in_failures = RateLimiter(settings.sign_in_failures_per_minute / 60, 60.0)
+        """By address and by the beginning of the token."""
+        self.audited_sign_ins = RateLimiter(_AUDITED_SIGN_INS_PER_MINUTE / 60, 60.0)
+        """By address, and all failed ones."""
         self._target = target
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probe: asyncio.Future[bool] | None = None

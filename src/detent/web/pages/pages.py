@@ -1,12 +1,13 @@
 """The dashboard: HTML pages without data; their scripts load everything from the REST API."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse, Response
 
 from detent.core.access import Power
-from detent.engine.control.access import Unauthorized
-from detent.web.http.authentication import COOKIE, LOCAL, csrf_token_of
+from detent.engine.control.access import Forbidden, Unauthorized
+from detent.web.http.authentication import LOCAL
 from detent.web.http.route import HTML_PAGE, ApiRequest, Router
 
 from .shell import PREFIX, Viewer, asset, render, viewer_of
@@ -48,10 +49,10 @@ def _add_route(page: Page) -> None:
     async def handler(request: ApiRequest) -> Response:
         viewer = viewer_of(request)
         try:
-            caller = await request.web.authenticator.authenticate(request, "GET")
+            caller = await request.web.authenticator.authenticate(request, "GET", page=True)
         except Unauthorized:
             return _to_sign_in(request, viewer)
-        secret, allowed = request.cookies.get(COOKIE), caller.may(page.needs)
+        allowed = caller.may(page.needs)
         return render(
             "page.html",
             viewer,
@@ -60,7 +61,7 @@ def _add_route(page: Page) -> None:
             menu=[entry for entry in MENU if caller.may(entry.needs)],
             caller=caller,
             powers=" ".join(str(power) for power in Power if caller.may(power)),
-            csrf=csrf_token_of(secret) if secret and caller is not LOCAL else "",
+            sign_out_url=request.web.settings.proxy_sign_out_url,
             allowed=allowed,
             open=caller is LOCAL,
         )
@@ -78,8 +79,11 @@ def _to_sign_in(request: ApiRequest, viewer: Viewer) -> Response:
 
 @router.route_for("GET", "/sign-in", None, responses={200: HTML_PAGE})
 async def sign_in(request: ApiRequest) -> Response:
-    """The page that exchanges a token for a session."""
-    return render("sign_in.html", viewer_of(request), 200)
+    """The page that exchanges a token for a session, or finds the key of one in another tab."""
+    session = ""
+    with suppress(Unauthorized, Forbidden):
+        session = (await request.web.authenticator.authenticate(request, "GET", page=True)).session
+    return render("sign_in.html", viewer_of(request), 200, session=session)
 
 
 @router.route_for("GET", f"{PREFIX}/{{name:path}}", None, responses={200: HTML_PAGE})

@@ -1,8 +1,6 @@
-"""Tokens and the audit log, for administrators; the caller's identity; and sessions for the dashboard.
+"""Tokens and the audit log, for administrators; the caller's identity; and sessions for the dashboard."""
 
-A session is a cookie that holds a token and is checked like one.
-"""
-
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -11,15 +9,18 @@ from starlette.responses import Response
 
 from detent.core.access import POWERS, Power
 from detent.core.times import iso
-from detent.engine.control.access import token_view
+from detent.engine.control.access import Forbidden, Unauthorized, token_view
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.web.http.authentication import COOKIE, Caller, csrf_token_of
+from detent.web.http.authentication import Caller, caller_of
+from detent.web.http.problems import RetryLater
+from detent.web.http.proxies import network_of
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page, Paged
 
 router = Router(tags=["access"])
+_TOKEN_PREFIX_LENGTH = 16
 TokenId = Annotated[str, schemas.in_path("The token's id.")]
 
 
@@ -103,21 +104,42 @@ def caller_view(caller: Caller, is_open: bool) -> responses.CallerResponse:
 
 @router.route_for("POST", "/session", None, responses={200: responses.SessionResponse})
 async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
-    """Exchange a token for a session cookie. Changes made with the cookie need the returned csrf_token as X-CSRF-Token.
+    """Exchange a token for a session: a cookie, and a session_key that each request sends as X-Session-Key.
 
-    401 UNAUTHORIZED if the token is unknown, expired or revoked.
+    401 UNAUTHORIZED if the token is unknown, expired or revoked. 429 SIGN_IN_LIMITED after too many failures.
     """
-    secret = body.token
-    caller = await request.web.authenticator.authenticate_secret(secret)
-    response = json_response({**caller_view(caller, False), "csrf_token": csrf_token_of(secret)})
-    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
-    response.set_cookie(COOKIE, secret, path=path, httponly=True, samesite="strict", secure=secure)
+    web, settings, authenticator = request.web, request.web.settings, request.web.authenticator
+    address = web.proxies.address(request)
+    origins = (network_of(address), f"token {body.token[:_TOKEN_PREFIX_LENGTH]}")
+    if not all(web.sign_in_failures.try_take(origin) for origin in origins):
+        raise RetryLater("too many failed sign-ins; try again in a minute", code="SIGN_IN_LIMITED", http_status=429)
+    audited = web.audited_sign_ins.try_take(origins[0])
+    signed_in = await (await web.engine()).sessions.create(
+        body.token,
+        idle_seconds=settings.session_idle_seconds,
+        seconds=settings.session_seconds,
+        address=address,
+        replaces=authenticator.session_cookie(request),
+        audit_success=audited,
+        audit_refusal=audited and web.audited_sign_ins.try_take(""),
+    )
+    web.sign_in_failures.give_back(*origins)
+    web.audited_sign_ins.give_back("")
+    session = {"session": signed_in.session.label, "session_key": signed_in.key}
+    response = json_response({**caller_view(caller_of(signed_in.token), False), **session})
+    response.set_cookie(value=signed_in.cookie, **authenticator.cookie_options(request))
     return response
 
 
-@router.route_for("DELETE", "/session", None, responses={204: {"description": "Cookie deleted"}})
+@router.route_for("DELETE", "/session", None, responses={204: {"description": "Session ended"}})
 async def delete_session(request: ApiRequest) -> Response:
-    """Delete the session cookie. The token stays valid until it expires or is revoked."""
+    """End the session and delete its cookie. The token stays valid until it expires or is revoked."""
+    authenticator = request.web.authenticator
+    if cookie := authenticator.session_cookie(request):
+        with suppress(Unauthorized, Forbidden):  # without the key, only the cookie of this browser is deleted
+            await authenticator.authenticate(request, request.method)
+            await (await request.web.engine()).sessions.end(cookie)
+            authenticator.clear_cache()
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, path=request.scope.get("root_path") or "/", httponly=True, samesite="strict")
+    response.delete_cookie(**authenticator.cookie_options(request))
     return response

@@ -3,6 +3,7 @@
 /** @import { ProblemBody } from "../types.d.ts" */
 
 import { parseJson } from "./json.js";
+import { forgetKey, keyHeaders } from "./session.js";
 import { urlFor } from "./urls.js";
 import { hasText, t } from "./words.js";
 
@@ -82,10 +83,9 @@ export async function call(method, path, { query = {}, json, idempotencyKey } = 
     if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
   }
   /** @type {Record<string, string>} */
-  const headers = { Accept: "application/json" };
+  const headers = { Accept: "application/json", ...(await keyHeaders()) };
   if (json !== undefined) headers["Content-Type"] = "application/json";
   if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
-  if (method !== "GET" && session.csrf) headers["X-CSRF-Token"] = session.csrf;
   let response;
   try {
     response = await fetch(url, { method, headers, body: json === undefined ? undefined : JSON.stringify(json) });
@@ -113,6 +113,7 @@ let leaving = false;
 export function goToSignIn() {
   if (leaving) return;
   leaving = true;
+  forgetKey();
   const next = location.href.slice(urlFor("").length);
   location.replace(urlFor(`sign-in?next=${encodeURIComponent(next)}`));
 }
@@ -125,6 +126,7 @@ export async function signOut() {
     leaving = asProblem(error).status === 401;
     if (!leaving) throw error;
   }
+  forgetKey();
   location.replace(urlFor("sign-in"));
 }
 

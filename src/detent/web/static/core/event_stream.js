@@ -1,11 +1,12 @@
 // The server's event stream: every change of a job's status as it is committed. Read with fetch instead of EventSource,
-// because EventSource hides the response status 401. Reconnects with the id of the last event; disconnected while the
+// which cannot send the session's key and hides the response status 401. Reconnects with the id of the last event; disconnected while the
 // page is hidden.
 
 /** @import { StreamEvent } from "../types.d.ts" */
 
 import { goToSignIn } from "./api.js";
 import { byId } from "./dom.js";
+import { keyHeaders } from "./session.js";
 import { urlFor } from "./urls.js";
 import { t } from "./words.js";
 
@@ -43,8 +44,8 @@ async function run() {
     if (document.hidden) await becomesVisible();
     connection = new AbortController();
     try {
-      /** @type {Record<string, string>} */
-      const headers = lastEventId ? { "Last-Event-ID": lastEventId } : {};
+      const headers = await keyHeaders();
+      if (lastEventId) headers["Last-Event-ID"] = lastEventId;
       const url = urlFor(`api/v1/events/stream${query && `?${query}`}`);
       const response = await fetch(url, { headers, signal: connection.signal });
       if (response.status === 401) return goToSignIn();
