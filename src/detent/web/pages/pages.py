@@ -63,6 +63,7 @@ def _add_route(page: Page) -> None:
             csrf=csrf_token_of(secret) if secret and caller is not LOCAL else "",
             allowed=allowed,
             open=caller is LOCAL,
+            docs=request.web.settings.docs != "off",
         )
 
     router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)
