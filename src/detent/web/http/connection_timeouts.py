@@ -1,14 +1,18 @@
-"""Timeouts of a connection that uvicorn does not have: headers that do not arrive, and data that is not read."""
+"""Limits on connections that uvicorn does not have: their number, headers that do not arrive, data that is not read."""
 
 import asyncio
 import importlib
 import importlib.util
+import resource
 import socket
 import struct
 from contextlib import suppress
 from typing import Any
 
 from .settings import Settings
+
+_OTHER_FILES = 200
+"""Open files that are not connections of clients: the database, sockets to servers, logs."""
 
 
 def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
@@ -19,7 +23,10 @@ def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
 
 
 def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Protocol]:
-    """Subclass a uvicorn protocol so that it closes connections whose client is too slow.
+    """Subclass a uvicorn protocol so that it limits connections, and closes those whose client is too slow.
+
+    Number: beyond `max_connections`, the connection that has waited longest for a request is closed, so that idle
+    connections cannot keep others out.
 
     Headers: the timer starts when the connection opens or with the first byte after a response; further bytes do not
     restart it. Between requests the keep-alive timeout applies, during a request the limits on bodies and requests.
@@ -28,12 +35,20 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
     dropped. The timer covers data in the transport's buffer, TCP_USER_TIMEOUT data in the kernel's buffer.
     """
 
+    max_connections = min(settings.max_connections, open_files_limit(settings) - _OTHER_FILES)
+    idle: dict[Any, None] = {}  # connections without a request, the one that waits longest first
+
     class TimeoutProtocol(protocol):  # type: ignore[misc]
         _header_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            idle[self] = None
+            if len(self.connections) > max_connections:
+                longest_idle = next(iter(idle))
+                del idle[longest_idle]
+                reset_connection(longest_idle.transport)
             limit_unread_time(transport.get_extra_info("socket"), settings.send_seconds)
             self._start_header_timer()
 
@@ -42,7 +57,15 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
             if self.cycle is None or self.cycle.response_complete:
                 self._start_header_timer()
             else:
+                idle.pop(self, None)
                 self._stop_timer("_header_timer")
+
+        def on_response_complete(self) -> None:
+            if self.cycle.response_complete:
+                self.cycle.body.clear()  # what arrived of a body that nobody has read
+            super().on_response_complete()
+            if self.cycle.response_complete:  # no pipelined request has been started
+                idle[self] = None
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -53,6 +76,7 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
             super().resume_writing()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            idle.pop(self, None)
             self._stop_timer("_header_timer")
             self._stop_timer("_write_timer")
             super().connection_lost(exc)
@@ -68,6 +92,18 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
                 setattr(self, name, None)
 
     return TimeoutProtocol
+
+
+def open_files_limit(settings: Settings) -> int:
+    """How many files this process may open, after raising the limit for `max_connections` as far as allowed."""
+    wanted = settings.max_connections + _OTHER_FILES
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now == resource.RLIM_INFINITY or now >= wanted:
+        return wanted
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted
 
 
 def reset_connection(transport: asyncio.Transport) -> None:
