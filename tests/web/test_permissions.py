@@ -107,7 +107,7 @@ async def scene(api: Api) -> Scene:
             "name": "q",
         }
         resources[tenant]["contract"] = "standard"
-    resources["unknown"] = {name: UNKNOWN_ID for name in resources["own"]}
+    resources["unknown"] = dict.fromkeys(resources["own"], UNKNOWN_ID)
     _, secret = await api.engine.tokens.create("theirs", "viewer", Scope("test"), tenant="foreign")
     resources["foreign"]["token_id"] = (await api.engine.tokens.find(secret)).id
     return Scene(api, resources)

@@ -4,23 +4,25 @@ import asyncio
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-import httpx
 import pytest
+from starlette.requests import Request
 
 from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.stores.sqlite.store import SqliteStore
-from detent.system.clock import SystemClock
-from detent.web.app import create_app
-from detent.web.http.connection_timeouts import http_protocol
+from detent.web.http.limits import read_body
+from detent.web.http.problems import RetryLater
+from detent.web.http.serving import Server, bind, config_of
 from detent.web.http.settings import Settings
-from support.web.api import API, BASE, Api, code
+from support.web.api import API, Api
 from support.web.served import serving
 
 BODY_BYTES = 4 << 20
@@ -68,10 +70,8 @@ def send_half_of_a_body(port: int, path: str) -> socket.socket:
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {BODY_BYTES}\r\n\r\n".encode())
     connection.settimeout(0.5)
-    try:
+    with suppress(TimeoutError):  # the server may read no more
         connection.sendall(b"x" * (BODY_BYTES // 2))
-    except TimeoutError:
-        pass  # the server reads no more
     connection.settimeout(5)
     return connection
 
@@ -86,7 +86,6 @@ def test_half_sent_anonymous_bodies_need_no_memory(tmp_path: Path) -> None:
             connection = open_connections.enter_context(send_half_of_a_body(port, path))
             statuses.add(connection.recv(12)[-3:])
         assert statuses == {b"401", b"413"}, "answered before the body has arrived"
-        print("MB", resident_mb(pid) - before)
         assert resident_mb(pid) - before < 20
         assert health_seconds(port) < 0.1
 
@@ -100,7 +99,62 @@ def test_idle_connections_do_not_delay_others(tmp_path: Path, number: int) -> No
             for _ in range(number):
                 open_connections.enter_context(connect(port))
             seconds = [health_seconds(port) for _ in range(20)]
-            print("S", max(seconds))
             assert max(seconds) < 0.1, seconds
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.anyio
+async def test_beyond_the_limit_the_longest_idle_connection_is_closed(api: Api) -> None:
+    """Connections with a request are kept: here, a claim that waits for a job."""
+    settings = Settings(max_connections=3)
+    server, listening = Server(config_of(api.app, settings), own_signals=False), bind("127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve([listening]))
+    port = listening.getsockname()[1]
+    body = b'{"worker": "w", "job_types": ["none"], "wait_seconds": 20}'
+    head = "HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length:"
+    try:
+        busy, busy_writer = await asyncio.open_connection("127.0.0.1", port)
+        busy_writer.write(f"POST {API}/worker/claim {head} {len(body)}\r\n\r\n".encode() + body)
+        while not api.place.dump()["workers"]:
+            await asyncio.sleep(0)
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            with suppress(ConnectionError):
+                assert await idle[0][0].read() == b""
+        assert not idle[1][0].at_eof() and not busy.at_eof()
+        for open_writer in (busy_writer, writer, *(pair[1] for pair in idle)):
+            open_writer.close()
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.mark.anyio
+async def test_unfinished_bodies_have_a_common_limit(api: Api) -> None:
+    """Many callers with a token cannot fill the memory either."""
+    web = api.app.state.web
+    web.settings = replace(web.settings, max_unfinished=1_000)
+    waiting = asyncio.Event()
+
+    def half_sent() -> Request:
+        messages = [{"type": "http.request", "body": b"x" * 800, "more_body": True}]
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            waiting.set()
+            return await asyncio.Event().wait()
+
+        return Request({"type": "http", "method": "POST", "headers": [], "path": "/"}, receive)
+
+    first = asyncio.create_task(read_body(half_sent(), web, anonymous=False))
+    await waiting.wait()
+    with pytest.raises(RetryLater, match="too many request bodies"):
+        await read_body(half_sent(), web, anonymous=False)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert web.unfinished_bytes == 0
