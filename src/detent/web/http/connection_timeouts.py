@@ -23,7 +23,14 @@ def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
 
 
 def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Protocol]:
-    """Subclass a uvicorn protocol so that it limits connections, and closes those whose client is too slow.
+    """A subclass of a uvicorn protocol with the limits of `LimitedConnection`."""
+    most = min(settings.max_connections, open_files_limit(settings) - _OTHER_FILES)
+    limits = {"settings": settings, "max_connections": most, "idle": {}}
+    return type(f"Limited{protocol.__name__}", (LimitedConnection, protocol), limits)
+
+
+class LimitedConnection(asyncio.Protocol):
+    """Limits connections, and closes those whose client is too slow; to be mixed into a uvicorn protocol.
 
     Number: beyond `max_connections`, the connection that has waited longest for a request is closed, so that idle
     connections cannot keep others out.
@@ -35,63 +42,65 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
     dropped. The timer covers data in the transport's buffer, TCP_USER_TIMEOUT data in the kernel's buffer.
     """
 
-    max_connections = min(settings.max_connections, open_files_limit(settings) - _OTHER_FILES)
-    idle: dict[Any, None] = {}  # connections without a request, the one that waits longest first
+    settings: Settings
+    max_connections: int
+    idle: dict["LimitedConnection", None]
+    """Connections without a request, of all connections of a server; the one that waits longest first."""
+    connections: set[Any]
+    transport: asyncio.Transport
+    cycle: Any
+    loop: asyncio.AbstractEventLoop
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
-    class TimeoutProtocol(protocol):  # type: ignore[misc]
-        _header_timer: asyncio.TimerHandle | None = None
-        _write_timer: asyncio.TimerHandle | None = None
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.idle[self] = None
+        if len(self.connections) > self.max_connections:
+            longest_idle = next(iter(self.idle))
+            del self.idle[longest_idle]
+            reset_connection(longest_idle.transport)
+        limit_unread_time(transport.get_extra_info("socket"), self.settings.send_seconds)
+        self._start_header_timer()
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            idle[self] = None
-            if len(self.connections) > max_connections:
-                longest_idle = next(iter(idle))
-                del idle[longest_idle]
-                reset_connection(longest_idle.transport)
-            limit_unread_time(transport.get_extra_info("socket"), settings.send_seconds)
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
             self._start_header_timer()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is None or self.cycle.response_complete:
-                self._start_header_timer()
-            else:
-                idle.pop(self, None)
-                self._stop_timer("_header_timer")
-
-        def on_response_complete(self) -> None:
-            if self.cycle.response_complete:
-                self.cycle.body.clear()  # what arrived of a body that nobody has read
-            super().on_response_complete()
-            if self.cycle.response_complete:  # no pipelined request has been started
-                idle[self] = None
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._write_timer = self.loop.call_later(settings.send_seconds, reset_connection, self.transport)
-
-        def resume_writing(self) -> None:
-            self._stop_timer("_write_timer")
-            super().resume_writing()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            idle.pop(self, None)
+        else:
+            self.idle.pop(self, None)
             self._stop_timer("_header_timer")
-            self._stop_timer("_write_timer")
-            super().connection_lost(exc)
 
-        def _start_header_timer(self) -> None:
-            if self._header_timer is None:
-                self._header_timer = self.loop.call_later(settings.head_seconds, self.transport.close)
+    def on_response_complete(self) -> None:
+        if self.cycle.response_complete:
+            self.cycle.body.clear()  # what arrived of a body that nobody has read
+        super().on_response_complete()  # type: ignore[misc]
+        if self.cycle.response_complete:  # no pipelined request has been started
+            self.idle[self] = None
 
-        def _stop_timer(self, name: str) -> None:
-            timer = getattr(self, name)
-            if timer is not None:
-                timer.cancel()
-                setattr(self, name, None)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.settings.send_seconds, reset_connection, self.transport)
 
-    return TimeoutProtocol
+    def resume_writing(self) -> None:
+        self._stop_timer("_write_timer")
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        self._stop_timer("_header_timer")
+        self._stop_timer("_write_timer")
+        super().connection_lost(exc)
+
+    def _start_header_timer(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.settings.head_seconds, self.transport.close)
+
+    def _stop_timer(self, name: str) -> None:
+        timer = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+            setattr(self, name, None)
 
 
 def open_files_limit(settings: Settings) -> int:
