@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+NAMED_TEST = re.compile(r"`(?:([\w/]+/test_\w+\.py)(?:::)?)?(test_\w+)?`")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -12,6 +13,18 @@ def anchors(text: str) -> set[str]:
     plain = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     heads = re.findall(r"^#+ (.+)$", plain, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    """`web/test_x.py::test_y` names a test, `test_y` one of the file that was named last."""
+    missing, seen, file = [], 0, ""
+    for path, name in NAMED_TEST.findall((ROOT / "docs/threat-model.md").read_text("utf-8")):
+        file = path or file
+        seen += 1
+        text = (ROOT / "tests" / file).read_text("utf-8") if (ROOT / "tests" / file).is_file() else ""
+        if not text or (name and f"def {name}(" not in text):
+            missing.append(f"{file} {name}")
+    assert seen > 25 and missing == []
 
 
 def test_every_link_resolves() -> None:

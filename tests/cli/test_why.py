@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent.core.access import Scope
-from detent.core.errors import TenantViolation
+from detent.core.errors import NotFound
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
@@ -249,9 +249,22 @@ def test_it_has_finished(harness: Harness) -> None:
     assert explanation.reason == "FINISHED" and "(BANK_GONE: never again); its dead letter is" in explanation.sentence
 
 
-def test_another_tenant_is_refused(harness: Harness) -> None:
-    with pytest.raises(TenantViolation):
+def test_the_job_of_another_tenant_is_unknown(harness: Harness) -> None:
+    with pytest.raises(NotFound):
         harness.why(harness.submit(tenant_id="a"), "b")
+
+
+def test_a_tenant_is_not_told_what_tenants_share(harness: Harness) -> None:
+    """No workers, no job types and queues of others, no counts of jobs that a limit counts for all tenants."""
+    job = harness.submit(tenant_id="a")
+    harness.worker("secret-worker", job_types='["secret-type"]')
+    mine, everyone = harness.why(job, "a"), harness.why(job)
+    assert mine.reason == everyone.reason == "NO_WORKER_FOR_TYPE"
+    assert "secret" in str(everyone) and "secret" not in str(mine)
+    harness.worker("second-worker", slots=1, busy=1)
+    mine, everyone = harness.why(job, "a"), harness.why(job)
+    assert mine.reason == everyone.reason == "SLOTS_FULL"
+    assert "second-worker" in str(everyone) and "worker'" not in str(mine) and "1 of 1" not in str(mine)
 
 
 def test_every_contract_has_a_reason_in_every_phase(harness: Harness) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from detent import Context, Detent
 from detent.core.access import Scope
-from detent.core.errors import InvalidInput, TenantViolation
+from detent.core.errors import InvalidInput, NotFound, TenantViolation
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_an_application_within_a_tenant(tmp_path: Path) -> None:
         assert (await mine.job()).deadline_at is not None and (await mine.job()).limit_key == "k"
         assert [job.id for job in await acme.jobs()] == [mine.id]
         assert (await acme.handle(mine.id)).id == mine.id
-        with pytest.raises(TenantViolation):
+        with pytest.raises(NotFound):
             await acme.handle(many.id)
         with pytest.raises(TenantViolation):
             await acme.job(work).using(tenant="rival").enqueue(n=3)

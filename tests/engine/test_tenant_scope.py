@@ -130,7 +130,7 @@ async def test_an_operation_of_operators(engine: Engine, place: Place, act: str)
 async def test_a_job(engine: Engine, place: Place, clock: FakeClock, act: str) -> None:
     (contract, status), call = ON_JOBS[act]
     job = await reach(engine, clock, contract, status, tenant_id="acme")
-    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.id), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.id), "JOB_NOT_FOUND", 404)
     await call(engine.scoped(tenant="acme"), job.id)
 
 
@@ -139,7 +139,7 @@ async def test_many_jobs(engine: Engine, clock: FakeClock, act: str) -> None:
     (contract, status), call = IN_BULK[act]
     job = await reach(engine, clock, contract, status, tenant_id="acme")
     result = await call(engine.scoped(tenant="rival"), job.id)
-    assert (result.done, result.refusals[0]["code"]) == (0, "TENANT_SCOPE_VIOLATION")
+    assert (result.done, result.refusals[0]["code"]) == (0, "JOB_NOT_FOUND")
     assert (await call(engine.scoped(tenant="acme"), job.id)).done == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_dead_letter(engine: Engine, place: Place, clock: FakeClock, act
     job = await reach(engine, clock, "standard", "failed", tenant_id="acme")
     assert job.dlq_id
     call = ON_DEAD_LETTERS[act]
-    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.dlq_id), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.dlq_id), "DLQ_ITEM_NOT_FOUND", 404)
     await call(engine.scoped(tenant="acme"), job.dlq_id)
 
 
@@ -167,8 +167,8 @@ async def test_dead_letters_by_filter(engine: Engine, place: Place, clock: FakeC
 async def test_a_submit(engine: Engine, place: Place, act: str) -> None:
     acme, call = engine.scoped(tenant="acme"), SUBMITS[act]
     other = await submit(engine, tenant_id="rival")
-    for submission in (Submission("mail", tenant_id="rival"), Submission("mail", parent_id=other.id)):
-        await refused_untouched(place, call(acme, submission), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, call(acme, Submission("mail", tenant_id="rival")), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, call(acme, Submission("mail", parent_id=other.id)), "JOB_NOT_FOUND", 404)
     await call(acme, Submission("mail"))
     await call(acme, Submission("mail", tenant_id="acme"))
     assert {job.tenant_id for job in await acme.jobs.list()} == {"acme"}
@@ -202,7 +202,7 @@ async def test_a_list(engine: Engine, clock: FakeClock, act: str) -> None:
 async def test_a_schedule(engine: Engine, place: Place, act: str) -> None:
     schedule = await engine.schedules.add(ScheduleRequest("tick", "mail", every=60, tenant_id="acme"), ANN)
     call = ON_SCHEDULES[act]
-    await refused_untouched(place, call(engine.scoped(tenant="rival"), schedule.id), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), schedule.id), "SCHEDULE_NOT_FOUND", 404)
     await call(engine.scoped(tenant="acme"), schedule.id)
 
 
@@ -275,6 +275,6 @@ async def test_tokens_of_a_tenant(engine: Engine, place: Place) -> None:
     token, _ = await acme.create("ann", "viewer", ANN)
     everywhere, _ = await engine.tokens.create("op", "admin", ANN)
     assert token.tenant_id == "acme" and [other.id for other in await acme.list()] == [token.id]
-    await refused_untouched(place, rival.revoke(token.id, ANN), "TENANT_SCOPE_VIOLATION", 403)
-    await refused_untouched(place, acme.revoke(everywhere.id, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, rival.revoke(token.id, ANN), "TOKEN_NOT_FOUND", 404)
+    await refused_untouched(place, acme.revoke(everywhere.id, ANN), "TOKEN_NOT_FOUND", 404)
     assert (await acme.revoke(token.id, ANN)).revoked_at is not None

@@ -45,7 +45,7 @@ SHARED = {"/limits", "/limits/remove", "/tenants/{tenant}",
           "/queues", "/queues/{name}/pause", "/queues/{name}/resume", "/workers", "/worker/claim", "/worker/heartbeat",
           "/worker/settle", "/overview", "/series", "/verification"}  # fmt: skip
 """Routes of resources that tenants share: refused to tokens that are bound to a tenant."""
-OWNED = {"job_id", "dlq_id", "reference"}
+OWNED = {"job_id", "dlq_id", "reference", "task_id", "token_id"}
 """Path parameters that name a resource of one tenant."""
 STREAMS = {"/events/stream"}
 
@@ -107,6 +107,9 @@ async def scene(api: Api) -> Scene:
             "name": "q",
         }
         resources[tenant]["contract"] = "standard"
+    resources["unknown"] = dict.fromkeys(resources["own"], UNKNOWN_ID)
+    _, secret = await api.engine.tokens.create("theirs", "viewer", Scope("test"), tenant="foreign")
+    resources["foreign"]["token_id"] = (await api.engine.tokens.find(secret)).id
     return Scene(api, resources)
 
 
@@ -154,13 +157,12 @@ async def test_tenant_by_route(scene: Scene) -> None:
         if route.needs is None or plain in STREAMS:
             continue
         for method in route.methods - {"HEAD"}:
-            if "{task_id}" in route.path:  # people choose task ids: that another tenant has one is not told
-                response = await scene.request(bound, route, method, "foreign")
-                assert response.status_code == 404, (method, plain, response.text)
-            elif OWNED & set(re.findall(r"\{(\w+)", route.path)):
-                response = await scene.request(bound, route, method, "foreign")
-                assert response.status_code == 403, (method, plain, response.text)
-                assert response.json()["code"] == "TENANT_SCOPE_VIOLATION", (method, plain, response.text)
+            if OWNED & set(re.findall(r"\{(\w+)", route.path)):
+                foreign, unknown = [
+                    await scene.request(bound, route, method, owner) for owner in ("foreign", "unknown")
+                ]
+                assert foreign.status_code == 404, (method, plain, foreign.text)
+                assert _as_unknown(scene, foreign) == _as_unknown(scene, unknown), (method, plain)
             elif plain in SHARED:
                 response = await scene.request(bound, route, method, "own")
                 assert response.status_code == 403 and response.json()["code"] == "TENANT_SCOPE_VIOLATION", (
@@ -194,6 +196,14 @@ async def test_a_token_with_a_tenant_creates_and_lists_only_there(scene: Scene) 
     assert {job["tenant_id"] for job in listed} == {"own"}
     assert (await bound.post(f"{API}/queues/own/pause?kind=tenant")).status_code == 200
     assert (await bound.post(f"{API}/queues/foreign/pause?kind=tenant")).status_code == 403
+
+
+def _as_unknown(scene: Scene, response: Any) -> str:
+    """The response without its trace id, and with the id of an unknown resource in place of the one it is about."""
+    text = re.sub(r'"trace_id":"req-[^"]*"', "", response.text)
+    for name, value in scene.resources["foreign"].items():
+        text = text.replace(value, scene.resources["unknown"][name])
+    return f"{response.status_code} {text}"
 
 
 def snapshot(api: Api) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -201,8 +201,7 @@ async def test_ids_of_pruned_events_are_not_reused(api: Api) -> None:
             assert (await stream.next())["job_id"] == fresh["id"]
 
 
-async def test_revoking_a_token_ends_its_stream(api: Api) -> None:
-    api.app.state.web.settings = replace(api.app.state.web.settings, beat_seconds=0.05)
+async def test_revoking_a_token_ends_its_stream_within_a_second(api: Api) -> None:
     boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer")
     [token] = [token for token in await api.engine.tokens.list() if token.person == "guest"]
     async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=guest.headers) as client:
@@ -210,5 +209,23 @@ async def test_revoking_a_token_ends_its_stream(api: Api) -> None:
             lines = response.aiter_lines()
             assert (await anext(lines)).startswith(":")
             assert (await boss.post(f"{API}/tokens/{token.id}/revoke")).status_code == 200
+            revoked_at = asyncio.get_running_loop().time()
             assert all(not line.startswith("data") for line in [line async for line in lines])
+            assert asyncio.get_running_loop().time() - revoked_at < 1
         assert code(await client.get(f"{API}/events/stream"), 401) == "UNAUTHORIZED"
+
+
+async def test_the_number_of_streams_is_limited_for_each_token_and_for_all(api: Api) -> None:
+    api.app.state.web.settings = replace(api.app.state.web.settings, max_streams=3, max_streams_per_caller=2)
+    people = [await api.person(name, "viewer") for name in ("ann", "bo")]
+    async with AsyncExitStack() as stack:
+        at = await stack.enter_async_context(listening(api))
+        ann, bo = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=at, headers=person.headers)) for person in people
+        ]
+        for client in (ann, ann, bo):
+            await stack.enter_async_context(following(client))
+        for client in (ann, bo):
+            refused = await client.get(f"{API}/events/stream")
+            assert code(refused, 503) == "STREAMS_FULL" and "event streams" in refused.json()["detail"]
+    assert not api.app.state.web.streams

@@ -165,7 +165,7 @@ class Detent(Scheduling, Limited):
     def for_tenant(self, tenant: str) -> TenantApp:
         """The application limited to one tenant: it enqueues for this tenant and sees only its jobs.
 
-        Access to another tenant's job raises TenantViolation (TENANT_SCOPE_VIOLATION).
+        Another tenant's job does not exist for it (NotFound).
 
             acme = app.for_tenant("acme")
             await acme.job(charge).enqueue(order_id=7)

@@ -44,7 +44,7 @@ class TenantApp:
         acme = app.for_tenant("acme")
         handle = await acme.job(charge).enqueue(order_id=7)
 
-    Whatever names another tenant's job raises TenantViolation (TENANT_SCOPE_VIOLATION) and changes nothing.
+    Jobs of other tenants do not exist for it (NotFound); what names another tenant raises TenantViolation.
     `app` is the application, `tenant` the tenant's name.
     """
 
@@ -62,7 +62,7 @@ class TenantApp:
         return (await self.app.ready()).scoped(tenant=self.tenant)
 
     async def handle(self, job_id: str) -> Handle[Any]:
-        """The handle of a job of this tenant. Raises NotFound, or TenantViolation if it is another tenant's.
+        """The handle of a job of this tenant. Raises NotFound, also for a job of another tenant.
 
         The tenant is checked here and not again by the handle, because a job never changes its tenant.
         """

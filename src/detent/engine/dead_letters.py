@@ -14,13 +14,12 @@ from detent.core.errors import (
     DetentError,
     InvalidInput,
     NotFound,
-    TenantViolation,
 )
 from detent.core.job import DeadLetter, DeadLetterStatus, Job
 from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.core.times import SECOND, interval_between_jobs, iso
 from detent.ports.listing import Filter
-from detent.ports.tx import DeadLetterTable, Tx
+from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from .reads.listing import read_page
@@ -73,12 +72,12 @@ class DeadLetters(Service):
 
     @reads
     async def get(self, tx: Tx, dlq_id: str) -> DeadLetter:
-        return await _find(tx.dead_letters, dlq_id, self.tenant)
+        return await _find(self._runtime, tx, dlq_id)
 
     @reads
     async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[DeadLetter]:
         """Dead letters that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
-        return await tx.dead_letters.list_dead_letters(self._runtime.within_tenant(filter))
+        return await tx.dead_letters.list_dead_letters(self._runtime.visible(filter))
 
     async def page(
         self, filter: Filter = ALL, *, seconds: float = 0.15
@@ -89,19 +88,19 @@ class DeadLetters(Service):
         )
 
     @reads
-    async def history(self, tx: Tx, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
+    async def history(self, tx: Tx, dlq_id: str) -> DeadLetterWithHistory:
         """A dead letter with its job's history and the audit entries of the dead letter."""
-        item = await _find(tx.dead_letters, dlq_id, self.tenant)
+        item = await _find(self._runtime, tx, dlq_id)
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
             log = await read_history(tx, self._runtime.contract(job.contract), job)
-            history = log.entries(payloads=payloads)
+            history = log.entries(payloads=self._runtime.payloads)
         acts = [
             {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
-            for _, at, entry in reversed(await tx.audit.list_audit(subject=dlq_id))
+            for _, at, entry in reversed(await self._runtime.audit_entries(tx, subject=dlq_id))
         ]
-        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts}
+        return {**dead_letter_view(item, payloads=self._runtime.payloads), "history": history, "acts": acts}
 
     async def requeue(
         self,
@@ -176,7 +175,7 @@ class DeadLetters(Service):
         if filter.status not in (None, DeadLetterStatus.OPEN):
             message = f"only open dead letters can be requeued or discarded, not {filter.status} ones"
             raise InvalidInput(message, code="FILTER_INVALID", field="status")
-        within = self._runtime.within_tenant(filter)
+        within = self._runtime.visible(filter)
 
         async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
             until = tx.now if filter.until is None else min(filter.until, tx.now)
@@ -218,7 +217,7 @@ async def requeue_dead_letter(
     delay: float = 0.0,
 ) -> Submitted:
     """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
-    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    item = await _find(runtime, tx, dlq_id, scope)
     contract = runtime.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.jobs.lock([new_id]))[new_id])
@@ -284,7 +283,7 @@ async def discard_dead_letter(
     runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True
 ) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
-    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    item = await _find(runtime, tx, dlq_id, scope)
     contract = runtime.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != DeadLetterStatus.OPEN:
@@ -316,10 +315,9 @@ def _check_discard(scope: Scope, code: str | None = None) -> None:
         raise ApprovalRequired("a discard needs a named person and a reason", code=code)
 
 
-async def _find(dead_letters: DeadLetterTable, dlq_id: str, tenant: str | None) -> DeadLetter:
-    item = await dead_letters.dead_letter(dlq_id)
-    if item is None:
+async def _find(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope | None = None) -> DeadLetter:
+    item = await tx.dead_letters.dead_letter(dlq_id)
+    if item is None or not runtime.sees(item.tenant_id):
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
-    if tenant is not None and item.tenant_id != tenant:
-        raise TenantViolation(f"dead letter {dlq_id} belongs to another tenant", dlq_id=dlq_id)
+    runtime.require_tenant(item.tenant_id, scope, f"dead letter {dlq_id}", dlq_id=dlq_id)
     return item

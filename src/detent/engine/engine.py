@@ -86,14 +86,17 @@ class Engine(Runtime):
         store = self.store.sibling()
         return self._copy(store=store, quota_cache=QuotaCache(store), relay=None)
 
-    def scoped(self, *, tenant: str | None) -> "Engine":
-        """This engine limited to one tenant; None: this engine. Its operations see and change nothing of other
-        tenants: they raise TenantViolation (TENANT_SCOPE_VIOLATION), and so do the operations of operators and workers.
+    def scoped(self, *, tenant: str | None, payloads: bool = True) -> "Engine":
+        """This engine limited to one tenant; None: to no other than it is. payloads False: it neither searches,
+        compares nor shows payloads.
+
+        Its operations see and change nothing of other tenants: an id of another tenant is unknown (NotFound). What
+        names another tenant, and the operations of operators and workers, raise TenantViolation.
         """
-        if tenant is None or tenant == self.tenant:
+        tenant, payloads = self.tenant_for(tenant, f"tenant {tenant}"), payloads and self.payloads
+        if (tenant, payloads) == (self.tenant, self.payloads):
             return self
-        self.tenant_for(tenant, f"tenant {tenant}")
-        return self._copy(tenant=tenant)
+        return self._copy(tenant=tenant, payloads=payloads)
 
     def _copy(self, **changes: Any) -> "Engine":
         """This engine with other attributes; its services are built anew."""
@@ -304,9 +307,9 @@ class Engine(Runtime):
             raise InvalidInput(f"prune(): {error}", code="PRUNE_INVALID") from None
         return await pruning.prune(self, prune_options, batches, export)
 
-    async def audit(self, limit: int = 100) -> list[AuditRow]:
-        """The last entries of the audit log, newest first."""
-        return await self.store.read(lambda tx: tx.audit.list_audit(limit, tenant=self.tenant))
+    async def audit(self, limit: int = 100, *, before: int | None = None, subject: str | None = None) -> list[AuditRow]:
+        """The last entries of the audit log, newest first; optionally below a number, or about one subject."""
+        return await self.store.read(lambda tx: self.audit_entries(tx, limit, before=before, subject=subject))
 
 
 def _settlement_of(success: Success) -> Settlement:

@@ -102,7 +102,7 @@ class Jobs(Service):
     @reads
     async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[Job]:
         """Jobs that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
-        return await tx.jobs.list_jobs(self._runtime.within_tenant(filter))
+        return await tx.jobs.list_jobs(self._runtime.visible(filter))
 
     async def page(self, filter: Filter = ALL, *, seconds: float = 0.15) -> tuple[builtins.list[Job], str | None]:
         """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be
@@ -116,10 +116,10 @@ class Jobs(Service):
         return await read_history(tx, self._runtime.contract(job.contract), job)
 
     @reads
-    async def why(self, tx: Tx, job_id: str, *, payloads: bool = True) -> Why:
+    async def why(self, tx: Tx, job_id: str) -> Why:
         """The most important reason why the job is not running; the other reasons are in details["also"]."""
         job = await self._runtime.find(tx, job_id)
-        return explain(await read_snapshot(tx, self._runtime.contract(job.contract), job, payloads=payloads))
+        return explain(await read_snapshot(tx, self._runtime, job))
 
     @reads
     async def tree(self, tx: Tx, job_id: str) -> JobTree:

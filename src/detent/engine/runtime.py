@@ -18,6 +18,7 @@ from detent.core.contract.model import Contract, key_space
 from detent.core.errors import InvalidInput, NotFound, TenantViolation
 from detent.core.job import Change, Job
 from detent.core.retry import Jitter, deterministic_jitter
+from detent.ports.access import AuditRow
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
 from detent.ports.store import Store
@@ -26,6 +27,7 @@ from detent.ports.tx import Tx
 from detent.system.ids import RandomIds
 
 from .execution.parents import process_child_events
+from .payload_access import redact_audit, searched_outside
 from .refusal import Refused, unwrap
 from .submit.quotas import QuotaCache
 from .submit.submission import DEFAULT_TENANT, MAX_PAYLOAD
@@ -45,6 +47,8 @@ class Runtime:
     """Set in processes that publish the tasks they submit; others leave them to the orchestrators."""
     tenant: str | None = None
     """Set by `Engine.scoped`: all acts are limited to this tenant."""
+    payloads: bool = True
+    """Set by `Engine.scoped`: False for callers that may not see payloads, see `engine.payload_access`."""
 
     def __init__(
         self,
@@ -94,15 +98,23 @@ class Runtime:
     async def find(self, tx: Tx, job_id: str, scope: Scope | None = None) -> Job:
         """Lock and return the job with this id, or the last job of the task with this task_id.
 
-        Raises NotFound, or TenantViolation if the job is outside of the scope's tenant.
+        Raises NotFound, also for a job of another tenant than that of the runtime, and TenantViolation if the scope
+        names another tenant than the job's.
         """
         tenant = self.tenant_of(scope)
         job = (await tx.jobs.lock([job_id])).get(job_id)
-        if job is None:
+        if job is None or not self.sees(job.tenant_id):
             return await self._find_task(tx, job_id, tenant)
-        if tenant not in (None, job.tenant_id):
-            raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
+        self.require_tenant(job.tenant_id, scope, f"job {job_id}", job_id=job_id)
         return job
+
+    def sees(self, tenant_id: str | None) -> bool:
+        """False for what belongs to another tenant: its id must answer exactly as an unknown one."""
+        return self.tenant in (None, tenant_id)
+
+    def require_tenant(self, tenant_id: str, scope: Scope | None, what: str, **extra: Any) -> None:
+        if scope is not None and scope.tenant not in (None, tenant_id):
+            raise TenantViolation(f"{what} belongs to another tenant", **extra)
 
     async def _find_task(self, tx: Tx, task_id: str, tenant: str | None) -> Job:
         """A task of another tenant is not found: people choose task ids, so that they can be guessed."""
@@ -116,6 +128,10 @@ class Runtime:
             names = " and ".join(sorted(job.contract for job in jobs))
             raise InvalidInput(f"{names} both have a task {task_id!r}; use the id of the job", code="TASK_AMBIGUOUS")
         return jobs[0]
+
+    async def audit_entries(self, tx: Tx, limit: int = 100, **filters: Any) -> list[AuditRow]:
+        rows = await tx.audit.list_audit(limit, tenant=self.tenant, **filters)
+        return rows if self.payloads else [redact_audit(row) for row in rows]
 
     def tenant_of(self, scope: Scope | None = None) -> str | None:
         """The tenant that an act is limited to; None: no limit. Raises TenantViolation if the scope names another."""
@@ -134,13 +150,17 @@ class Runtime:
             return self.tenant
         return self.tenant_for(requested, f"{what} of tenant {requested}") or requested
 
-    def within_tenant(self, filter: Filter) -> Filter:
-        """The filter limited to the runtime's tenant. A status that is only shown for long waits selects these."""
+    def visible(self, filter: Filter) -> Filter:
+        """The filter limited to what the caller may see: the runtime's tenant, and no payloads if they are hidden.
+
+        A status that is only shown for long waits selects these.
+        """
         for contract in self.contracts.values() if filter.status is not None else ():
             shown = filter.status == contract.parks_as and filter.status in contract.unreachable
             if shown and filter.contract in (None, contract.name):
                 filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
-        return replace(filter, tenant_id=self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}"))
+        tenant = self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}")
+        return replace(filter if self.payloads else searched_outside(filter), tenant_id=tenant)
 
 
 class Service:

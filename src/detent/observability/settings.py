@@ -1,6 +1,7 @@
 """Settings of alerts, retention and contracts: from Python, or from a TOML file that all processes share."""
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,14 +43,18 @@ class Settings:
 def load_settings(path: str | None = None) -> Settings:
     """Settings from this TOML file, else from $DETENT_CONFIG, else from detent.toml in the working directory.
 
-    Without a file the defaults. Raises InvalidInput (SETTINGS_INVALID, ALERT_RULE_INVALID).
+    Without a file the defaults. Raises InvalidInput (SETTINGS_INVALID, ALERT_RULE_INVALID), and SETTINGS_UNSAFE for a
+    detent.toml in the working directory that another user owns or can write: it may name commands to run.
     """
     named_file = path or os.environ.get("DETENT_CONFIG")
     if not named_file and not Path(DEFAULT_FILE).exists():
         return Settings()
     file = Path(named_file or DEFAULT_FILE)
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        with file.open("rb") as opened:
+            if not named_file:
+                _check_owner(file, os.fstat(opened.fileno()))
+            table = tomllib.loads(opened.read().decode("utf-8"))
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error}", code=INVALID) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -57,3 +62,12 @@ def load_settings(path: str | None = None) -> Settings:
     from .settings_file import settings_from  # pydantic models, slow to build, needed with a file only
 
     return replace(settings_from(table), path=str(file))
+
+
+def _check_owner(file: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidInput(
+            f"{file.absolute()} is not loaded, because another user owns it or can write it; run `chmod go-w` and"
+            f" `chown` on it, or name it in $DETENT_CONFIG",
+            code="SETTINGS_UNSAFE",
+        )

@@ -29,13 +29,16 @@ class AuditRow(NamedTuple):
 
 
 class StoredAnswer(NamedTuple):
-    """The response to an earlier request with the same idempotency key; status None: it is still running."""
+    """The response to an earlier request with the same idempotency key; status None: it is still running.
+
+    headers and answer are JSON; the answer has ids in place of jobs, schedules and dead letters.
+    """
 
     digest: str
     fresh_id: str
     status: int | None
-    media: str
-    body: bytes
+    headers: str
+    answer: str
     made_at: Micros
 
 
@@ -87,6 +90,12 @@ class AnswerTable(Protocol):
         """Take over a request whose process is gone (compare-and-set on made_at); True if it succeeded."""
         ...
 
-    async def keep_answer(self, asker: str, key: str, status: int, media: str, body: bytes, until: Micros) -> None: ...
+    async def keep_answer(
+        self, asker: str, key: str, status: int, headers: str, answer: str, until: Micros
+    ) -> None: ...
     async def release_answer(self, asker: str, key: str) -> None: ...
     async def drop_old_answers(self, limit: int) -> int: ...
+
+    async def trim_answers(self, asker: str, kept: int) -> None:
+        """Delete the oldest of a caller's answers beyond this number."""
+        ...

@@ -74,8 +74,8 @@ class AccessQueries(NamedQueries):
         values = {"asker": asker, "key": key, "made_at": made_at, "until": until}
         return await self.change("take_over_answer", now=self.now, **values) == 1
 
-    async def keep_answer(self, asker: str, key: str, status: int, media: str, body: bytes, until: int) -> None:
-        values = {"status": status, "media": media, "body": body, "until": until}
+    async def keep_answer(self, asker: str, key: str, status: int, headers: str, answer: str, until: int) -> None:
+        values = {"status": status, "headers": headers, "answer": answer, "until": until}
         await self.change("keep_answer", asker=asker, key=key, **values)
 
     async def release_answer(self, asker: str, key: str) -> None:
@@ -83,6 +83,9 @@ class AccessQueries(NamedQueries):
 
     async def drop_old_answers(self, limit: int) -> int:
         return await self.change("drop_old_answers", now=self.now, limit=limit)
+
+    async def trim_answers(self, asker: str, kept: int) -> None:
+        await self.change("trim_answers", asker=asker, kept=kept)
 
 
 def _audit_row(number: int, at: Micros, *entry: Any) -> AuditRow:

@@ -482,14 +482,14 @@ INSERT INTO detent.http_responses (asker, key, digest, fresh_id, made_at, keep_u
 VALUES (:asker, :key, :digest, :fresh_id, :now, :until) ON CONFLICT DO NOTHING;
 
 -- name: answer
-SELECT digest, fresh_id, status, media, body, made_at FROM detent.http_responses WHERE asker = :asker AND key = :key;
+SELECT digest, fresh_id, status, headers, answer, made_at FROM detent.http_responses WHERE asker = :asker AND key = :key;
 
 -- name: take_over_answer
 UPDATE detent.http_responses SET made_at = :now, keep_until = :until
 WHERE asker = :asker AND key = :key AND made_at = :made_at AND status IS NULL;
 
 -- name: keep_answer
-UPDATE detent.http_responses SET status = :status, media = :media, body = :body, keep_until = :until
+UPDATE detent.http_responses SET status = :status, headers = :headers, answer = :answer, keep_until = :until
 WHERE asker = :asker AND key = :key;
 
 -- name: release_answer
@@ -500,6 +500,11 @@ UPDATE detent.http_responses SET made_at = 0 WHERE asker = :asker AND key = :key
 -- Index: http_responses_old.
 DELETE FROM detent.http_responses WHERE (asker, key) IN (
   SELECT asker, key FROM detent.http_responses WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);
+
+-- name: trim_answers
+-- Of one caller, all but the newest :kept. Index: http_responses_of_caller.
+DELETE FROM detent.http_responses WHERE asker = :asker AND key IN (
+  SELECT key FROM detent.http_responses WHERE asker = :asker ORDER BY keep_until DESC LIMIT 1000 OFFSET :kept);
 
 -- name: epoch
 SELECT epoch FROM detent.stream_epochs WHERE name = :name;

@@ -110,8 +110,10 @@ def _row(advance: Advance) -> dict[str, Any]:
     return {**_due(advance.before), **counters, **times, "last_job": last_job, "error": advance.error}
 
 
+_TEXT = "id || ' ' || name || ' ' || job_type || ' ' || expression"
 _FILTERS = {
     **{name: f"{name} = :{name}" for name in ("contract", "queue", "tenant_id", "job_type")},
     "before": "id < :before",
-    "text": "{contains}(id || ' ' || name || ' ' || job_type || ' ' || expression || ' ' || payload, :text) > 0",
+    "text": f"{{contains}}({_TEXT} || ' ' || payload, :text) > 0",
+    "text_outside": f"{{contains}}({_TEXT}, :text_outside) > 0",
 }

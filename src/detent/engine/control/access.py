@@ -75,11 +75,10 @@ class Tokens(Service):
     async def revoke(self, tx: Tx, token_id: str, scope: Scope) -> Token:
         """Revoke a token; this is final and idempotent."""
         token = await tx.tokens.token(token_id)
-        if token is None:
+        if token is None or not self._runtime.sees(token.tenant_id):
             raise NotFound(
                 f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
             )
-        self._runtime.tenant_for(token.tenant_id or "", "a token of another tenant")
         if token.revoked_at is not None:
             return token
         token = replace(token, revoked_at=tx.now)

@@ -9,9 +9,10 @@ from detent.core.access import Scope, same_person
 from detent.core.approval import APPROVE, Approval, Vote, may_decide, verdict
 from detent.core.contract.model import Contract, Move
 from detent.core.decide import decide
-from detent.core.errors import ApprovalRequired
+from detent.core.errors import ApprovalRequired, DetentError
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, unchanged
 from detent.core.times import columns, iso
+from detent.engine.payload_access import redact_approval
 from detent.engine.refusal import Refused, audit, move_job, refuse_move
 from detent.engine.runtime import Service, changes, reads
 from detent.engine.submit.submission import check_name
@@ -27,14 +28,14 @@ class OpenApproval:
     job: Job
     approval: Approval | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, *, payloads: bool = True) -> dict[str, Any]:
         job, approval = self.job, self.approval
         named = columns(job, "job_type", "contract", "tenant_id", "status", "version", "trace_id")
         about = {"job_id": job.id, **named, "since": iso(job.updated_at)}
         if approval is None:
             held = {"name": None, "summary": f"{job.job_type} before its first execution", "about": None}
             return {**about, **held, "digest": None, "roles": [], "quorum": 1, "missing": 1, "deadline": None}
-        return {**about, **approval_view(approval)}
+        return {**about, **approval_view(approval, payloads=payloads)}
 
 
 class Approvals(Service):
@@ -72,6 +73,9 @@ class Approvals(Service):
         approval = (
             await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
         )
+        if digest is not None and not self._runtime.payloads:
+            message = "a caller that may not see payloads cannot compare the question; leave out the digest"
+            raise DetentError(message, code="PAYLOADS_REQUIRED", http_status=403)
         _check_digest(job, approval, digest)
         if approval is not None:
             check_name(scope.actor, "actor")
@@ -106,13 +110,15 @@ class Approvals(Service):
         return await tx.approvals.approvals_of((await self._runtime.find(tx, job_id)).id)
 
 
-def approval_view(approval: Approval) -> dict[str, Any]:
+def approval_view(approval: Approval, *, payloads: bool = True) -> dict[str, Any]:
+    """payloads False: summary, about, digest and the reasons of votes are null."""
+    approval = approval if payloads else redact_approval(approval)
     request = approval.request
     return {
         "name": approval.name,
-        "summary": request.summary,
+        "summary": request.summary or None,
         "about": json.loads(request.about),
-        "digest": request.digest,
+        "digest": request.digest or None,
         "roles": list(request.roles),
         "quorum": request.quorum,
         "missing": approval.missing,

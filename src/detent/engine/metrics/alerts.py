@@ -171,7 +171,10 @@ def alert_view(alert: Alert) -> operations.Alert:
     return show(operations.Alert, alert)
 
 
-def delivery_view(delivery: Delivery) -> operations.AlertDelivery:
+def delivery_view(delivery: Delivery, *, errors: bool = True) -> operations.AlertDelivery:
+    """errors False: the error is hidden, for callers who are no administrators. It contains what a command printed."""
+    if not errors and delivery.last_error is not None:
+        delivery = replace(delivery, last_error="failed; administrators see the error")
     state = "delivered" if delivery.delivered_at else "given up" if delivery.due_at is None else "due"
     return show(operations.AlertDelivery, delivery, news=json.loads(delivery.body)["state"], state=state)
 

@@ -24,7 +24,7 @@ async def read_page(
 ) -> tuple[list[Row], str | None]:
     """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
     limit or empty: reading stops when the time for one page is over."""
-    chosen = runtime.within_tenant(filter)
+    chosen = runtime.visible(filter)
     if chosen.limit < 1:
         raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
     clock = SystemClock()

@@ -2,23 +2,20 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note, Step
 from detent.engine.execution.steps import STEP_FINISHED, STEP_STARTED
+from detent.engine.payload_access import redact_dead_letter, redact_entry, redact_job
 from detent.engine.submit.prepare import Submitted
 from detent.ports.tx import Tx
 
 from . import operations, responses
 from .responses import show
-
-Entry = TypeVar("Entry", Event, Note)
-_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code", "due_at", "charged"})
-"""The event data that callers without payload access see: codes and times, never texts from a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +85,12 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> response
     )
 
 
-def redact_job(job: Job) -> Job:
-    """The job without payload, result and error message, so that no view of it can leak them."""
-    return replace(job, payload="{}", result=None, error_message=None)
-
-
-def redact_entry(entry: Entry) -> Entry:
-    """The event or note with the data that callers without payload access see."""
-    data = entry.data
-    return replace(entry, data=data and {name: value for name, value in data.items() if name in _UNREDACTED_DATA})
-
-
-def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool = True) -> responses.SubmitResponse:
+def submitted_view(contract: Contract, submitted: Submitted) -> responses.SubmitResponse:
     """The response of POST /jobs."""
     job = submitted.job
-    view: responses.SubmitResponse = {
-        "idempotent_hit": submitted.hit,
-        "job": job_view(contract, job, payloads=payloads),
-    }
+    view: responses.SubmitResponse = {"idempotent_hit": submitted.hit, "job": job_view(contract, job)}
     if contract.keys.task_id_is_key:
-        view["task"] = contract.view(job if payloads else redact_job(job))
+        view["task"] = contract.view(job)
     return view
 
 
@@ -132,15 +115,10 @@ def note_view(job: Job, note: Note, status: str) -> responses.Event:
 
 
 def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:
-    return show(
-        responses.DeadLetter,
-        item,
-        dlq_id=item.id,
-        error_message=item.error_message if payloads else None,
-        payload_json=json.loads(item.payload) if payloads else None,
-        context_json=json.loads(item.context) if payloads else None,
-        retry_count=item.retries,
-    )
+    item = item if payloads else redact_dead_letter(item)
+    payload, context = json.loads(item.payload), json.loads(item.context)
+    values = {"dlq_id": item.id, "payload_json": payload, "context_json": context, "retry_count": item.retries}
+    return show(responses.DeadLetter, item, **values)
 
 
 def contract_view(contract: Contract) -> operations.Contract:

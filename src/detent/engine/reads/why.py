@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from detent.core.approval import Approval
@@ -11,12 +11,12 @@ from detent.core.job import APPROVAL, CHILDREN, Job, Micros, Note
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
+from detent.engine.payload_access import redact_approval, redact_entry, redact_job
+from detent.engine.runtime import Runtime
 from detent.ports.children import ChildCount
 from detent.ports.limits import MeterUse, Pause
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
-
-from .views import redact_entry, redact_job
 
 LIVE_LEASES = 3
 """A worker counts as dead if its last heartbeat is older than this many of its leases."""
@@ -52,9 +52,12 @@ class Snapshot:
     """The meters of the limits that apply to the job, and how many jobs each counts."""
     approval: Approval | None
     children: list[ChildCount]
+    all_tenants: bool
+    """False: the caller belongs to a tenant and is not told about workers and limits, which tenants share."""
 
 
-async def read_snapshot(tx: Tx, contract: Contract, job: Job, *, payloads: bool = True) -> Snapshot:
+async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
+    contract, payloads = runtime.contract(job.contract), runtime.payloads
     pauses = await tx.pauses.list_pauses()
     live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
     ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
@@ -64,9 +67,10 @@ async def read_snapshot(tx: Tx, contract: Contract, job: Job, *, payloads: bool 
     meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
     approval = await tx.approvals.approval(job.id, job.wait_name or "") if job.wait_kind == APPROVAL else None
     if approval is not None and not payloads:
-        approval = _redact_approval(approval)
+        approval = redact_approval(approval)
     children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
-    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children)
+    everyone = runtime.tenant is None
+    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone)
 
 
 def explain(snapshot: Snapshot) -> Why:
@@ -163,12 +167,6 @@ def _blocked(snapshot: Snapshot) -> Iterator[Why]:
     yield from _paused(snapshot)
 
 
-def _redact_approval(approval: Approval) -> Approval:
-    """Hide the question and the reasons of votes from callers who may not see payloads."""
-    votes = tuple(replace(vote, reason=None) for vote in approval.votes)
-    return replace(approval, request=replace(approval.request, summary="hidden question", about="null"), votes=votes)
-
-
 def _waits_for_approval(snapshot: Snapshot, until: str, details: dict[str, Any]) -> Why:
     job, approval = snapshot.job, snapshot.approval
     how = f"decide with `detent jobs approve {job.id}` or `detent jobs reject {job.id}`"
@@ -179,7 +177,8 @@ def _waits_for_approval(snapshot: Snapshot, until: str, details: dict[str, Any])
         count = f", {quorum - approval.missing} of {quorum} approvals" if quorum > 1 else ""
         roles = f" by {' or '.join(approval.request.roles)}" if approval.request.roles else ""
         voters = f" ({', '.join(votes)})" if votes else ""
-        question = f" of {approval.request.summary!r}{roles}{count}{voters}"
+        summary = repr(approval.request.summary) if approval.request.summary else "a hidden question"
+        question = f" of {summary}{roles}{count}{voters}"
         details = {**details, "approval": approval_view(approval)}
     since = moment(snapshot.now, job.updated_at)
     return Why("WAITS_FOR_APPROVAL", f"it waits for approval{question} since {since}{until}; {how}", details)
@@ -200,13 +199,17 @@ def _claimable(snapshot: Snapshot) -> Iterator[Why]:
         return
     workers = _capable_workers(snapshot)
     busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
-    details = {"workers": [worker.id for worker in workers], "busy": busy, "slots": slots, "ahead": snapshot.ahead}
+    details: dict[str, Any] = {"ahead": snapshot.ahead}
+    if snapshot.all_tenants:
+        details |= {"workers": [worker.id for worker in workers], "busy": busy, "slots": slots}
     jobs = f"{snapshot.ahead}{'+' if snapshot.ahead == MAX_AHEAD else ''} {'job' if snapshot.ahead == 1 else 'jobs'}"
     ahead = f"{jobs} of its kind {'is' if snapshot.ahead == 1 else 'are'} ahead of it"
     if all(worker.busy >= worker.slots for worker in workers):
-        owners = "the one worker" if len(workers) == 1 else f"all {len(workers)} workers"
+        owners, used = "the one worker" if len(workers) == 1 else f"all {len(workers)} workers", f" ({busy} of {slots})"
+        if not snapshot.all_tenants:
+            owners, used = "the workers", ""
         more = f", and {ahead}" if snapshot.ahead else ""
-        yield Why("SLOTS_FULL", f"the slots of {owners} that can run it are busy ({busy} of {slots}){more}", details)
+        yield Why("SLOTS_FULL", f"the slots of {owners} that can run it are busy{used}{more}", details)
     elif snapshot.ahead:
         yield Why("JOBS_AHEAD", f"{ahead}; nothing else blocks it", details)
     else:
@@ -251,15 +254,17 @@ def _limited(snapshot: Snapshot) -> Iterator[Why]:
     """Limits that are reached now."""
     for meter, held in snapshot.meters:
         limit, now = meter.limit, snapshot.now
-        details = {**limit.as_dict(), "held": held}
+        details: dict[str, Any] = {**limit.as_dict(), "held": held}
+        on, running = f" on {limit.describe()}", f": {held} of {limit.concurrency} run"
+        started = f": {limit.rate} of {limit.rate} started within {span(limit.period or 0)}"
+        if not snapshot.all_tenants:
+            details, on, running, started = {}, "", "", ""
         if limit.concurrency is not None and held >= limit.concurrency:
-            running = f"{held} of {limit.concurrency} run"
-            yield Why("LIMITED", f"the concurrency limit on {limit.describe()} is reached: {running}", details)
+            yield Why("LIMITED", f"the concurrency limit{on} is reached{running}", details)
         opens = meter.opens_at(now)
         if opens is not None and limit.period is not None:
-            started = f"{limit.rate} of {limit.rate} started within {span(limit.period)}"
-            sentence = f"the rate limit on {limit.describe()} is reached: {started}; the next may start"
-            yield Why("LIMITED", f"{sentence} at {moment(now, opens)}", details | {"opens_at": iso(opens)})
+            sentence = f"the rate limit{on} is reached{started}; the next may start at {moment(now, opens)}"
+            yield Why("LIMITED", sentence, details | {"opens_at": iso(opens)})
 
 
 def _deadline_passed(snapshot: Snapshot) -> Iterator[Why]:
@@ -278,15 +283,16 @@ def _no_worker(snapshot: Snapshot) -> Iterator[Why]:
     job, live = snapshot.job, snapshot.live
     types = sorted({name for worker in live for name in types_of(worker)})
     queues = sorted({name for worker in live for name in queues_of(worker) or ()})
-    details = {"live_workers": len(live), "live_types": types, "live_queues": queues}
+    details: dict[str, Any] = {"live_workers": len(live), "live_types": types, "live_queues": queues}
+    handled, served = f"; live workers handle {_joined(types)}", f"; live workers serve {_joined(queues)}"
+    if not snapshot.all_tenants:
+        details, handled, served = {}, "", ""
     if not live:
         yield Why("NO_WORKER", "no worker is live; start one with `detent worker APP`", details)
     elif not any(handles(worker, job.job_type) for worker in live):
-        handled = f"live workers handle {_joined(types)}"
-        yield Why("NO_WORKER_FOR_TYPE", f"no live worker handles the job type {job.job_type!r}; {handled}", details)
+        yield Why("NO_WORKER_FOR_TYPE", f"no live worker handles the job type {job.job_type!r}{handled}", details)
     elif not any(serves(worker, job.queue) for worker in live):
-        served = f"live workers serve {_joined(queues)}"
-        yield Why("NO_WORKER_FOR_QUEUE", f"no live worker serves the queue {job.queue!r}; {served}", details)
+        yield Why("NO_WORKER_FOR_QUEUE", f"no live worker serves the queue {job.queue!r}{served}", details)
     elif not _capable_workers(snapshot):
         sentence = f"no live worker both handles the job type {job.job_type!r} and serves the queue {job.queue!r}"
         yield Why("NO_WORKER_FOR_BOTH", f"{sentence}, or those that do are stopping", details)

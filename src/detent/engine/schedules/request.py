@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
+from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
-from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, NotFound, TenantViolation, check_number
+from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, NotFound, check_number
 from detent.core.job import Micros
 from detent.core.options.schedule_options import MISFIRES, ScheduleOptions
 from detent.core.schedule import (
@@ -86,9 +87,12 @@ def _build_schedule(
     return replace(schedule, next_fire_at=next_fire(schedule, now))
 
 
-async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
+async def find_schedule(runtime: Runtime, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules.schedules_matching(reference)
+    tenant = runtime.tenant_of(scope)
+    matches = [
+        schedule for schedule in await tx.schedules.schedules_matching(reference) if runtime.sees(schedule.tenant_id)
+    ]
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]
@@ -98,8 +102,9 @@ async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
             code="SCHEDULE_AMBIGUOUS",
             tenants=sorted(schedule.tenant_id for schedule in allowed),
         )
-    if any(schedule.id == reference for schedule in matches):
-        raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
+    for schedule in matches:
+        if schedule.id == reference:
+            runtime.require_tenant(schedule.tenant_id, scope, f"schedule {reference}", schedule_id=reference)
     message = f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules"
     raise NotFound(message, code="SCHEDULE_NOT_FOUND", schedule=reference)
 

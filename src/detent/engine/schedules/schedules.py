@@ -125,7 +125,7 @@ class Schedules(Service):
 
     @reads
     async def list(self, tx: Tx, filter: Filter) -> builtins.list[Schedule]:
-        return await tx.schedules.list_schedules(self._runtime.within_tenant(filter))
+        return await tx.schedules.list_schedules(self._runtime.visible(filter))
 
     @reads
     async def fires(
@@ -181,7 +181,7 @@ class Schedules(Service):
         return new
 
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
-        return await find_schedule(tx, reference, self._runtime.tenant_of(scope))
+        return await find_schedule(self._runtime, tx, reference, scope)
 
     backfill = backfill.backfill
 

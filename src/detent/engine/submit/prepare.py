@@ -16,6 +16,7 @@ from detent.core.job import Change, Facts, Job, Micros
 from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
 from detent.engine.execution.settle import not_supported
+from detent.engine.payload_access import submitted_by
 from detent.engine.runtime import Runtime
 from detent.ports.tx import JobTable, Tx
 
@@ -50,6 +51,8 @@ class Prepared:
     keys: list[tuple[str, str]]
     move: Move
     facts: Facts
+    payloads: bool = True
+    """False: the caller may not see payloads, so that this one is compared with none."""
 
     def as_attempt(self, number: int) -> "Prepared":
         """The same submission as attempt `number` of its task."""
@@ -105,7 +108,7 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     keys = [pair for pair in keys_of(contract, change.after) if not own_id or pair[1] != generated_key]
     if submission.requeued_from and contract.keys.kept_by_requeue:
         keys = []
-    return Prepared(submission, contract, change, keys, move, facts)
+    return Prepared(submission, contract, change, keys, move, facts, runtime.payloads)
 
 
 def prepare_uniform(
@@ -221,7 +224,7 @@ async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     owners = await _key_owners(tx, prepared)
     others = [owner for owner in owners.values() if owner != job.id]
     if others:
-        return await _hit(tx.jobs, prepared, owners)
+        return await _hit(tx, prepared, owners)
     if owners:  # this job's id owns the key: the same call committed before and its reply was lost
         return await resolve_existing_id(tx.jobs, prepared)
     if prepared.contract.task_attempts:
@@ -277,10 +280,10 @@ async def resolve_existing_id(jobs: JobTable, prepared: Prepared) -> Submitted:
     return Submitted(existing)
 
 
-async def _hit(jobs: JobTable, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
+async def _hit(tx: Tx, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
     contract, submission = prepared.contract, prepared.submission
     code = contract.code("idempotency_conflict")
-    locked = await jobs.lock(sorted(set(owners.values())))
+    locked = await tx.jobs.lock(sorted(set(owners.values())))
     existing = locked.get(owners[next(key for key in prepared.keys if key in owners)])
     if existing is None:
         raise IdempotencyConflict("the key belongs to a job that was pruned; use a new key", code=code)
@@ -289,6 +292,11 @@ async def _hit(jobs: JobTable, prepared: Prepared, owners: dict[tuple[str, str],
             "the key belongs to a job of another tenant; use another key",
             code=contract.code("tenant_scope_violation"),
         )
+    if not prepared.payloads:
+        if len(set(owners.values())) == 1 and await submitted_by(tx, existing, submission.actor):
+            return Submitted(existing, hit=True)
+        message = "the key was used before; use a new key, or repeat your own first request"
+        raise IdempotencyConflict(message, code=code)
     if len(set(owners.values())) > 1:
         fields = ["task_id", "idempotency_key"]
         raise _conflict(contract, existing, code, fields, "task_id and idempotency_key belong to different jobs")

@@ -90,20 +90,22 @@ CREATE TABLE detent.sessions (
 CREATE INDEX sessions_expired ON detent.sessions (expires_at);
 CREATE INDEX sessions_of_token ON detent.sessions (token_id, created_at);
 
--- HTTP responses kept for idempotency keys; status is NULL while the request is running.
+-- HTTP responses kept for idempotency keys; status is NULL while the request is running. `answer` is JSON with ids
+-- instead of jobs, schedules and dead letters: no payloads, no secrets.
 CREATE TABLE detent.http_responses (
   asker      text NOT NULL,
   key        text NOT NULL,
   digest     text NOT NULL,
   fresh_id   text NOT NULL,
   status     integer,
-  media      text,
-  body       bytea,
+  headers    text,
+  answer     text,
   made_at    bigint NOT NULL,
   keep_until bigint NOT NULL,
   PRIMARY KEY (asker, key)
 );
 CREATE INDEX http_responses_old ON detent.http_responses (keep_until);
+CREATE INDEX http_responses_of_caller ON detent.http_responses (asker, keep_until);
 
 -- Messages to publish on the stream (claimable jobs, dead letters); deleted once they are published.
 CREATE TABLE detent.outbox (

@@ -87,20 +87,22 @@ CREATE TABLE detent.sessions (
 CREATE INDEX detent.sessions_expired ON detent.sessions (expires_at);
 CREATE INDEX detent.sessions_of_token ON detent.sessions (token_id, created_at);
 
--- HTTP responses kept for idempotency keys; status is NULL while the request is running.
+-- HTTP responses kept for idempotency keys; status is NULL while the request is running. `answer` is JSON with ids
+-- instead of jobs, schedules and dead letters: no payloads, no secrets.
 CREATE TABLE detent.http_responses (
   asker      TEXT NOT NULL,
   key        TEXT NOT NULL,
   digest     TEXT NOT NULL,
   fresh_id   TEXT NOT NULL,
   status     INTEGER,
-  media      TEXT,
-  body       BLOB,
+  headers    TEXT,
+  answer     TEXT,
   made_at    INTEGER NOT NULL,
   keep_until INTEGER NOT NULL,
   PRIMARY KEY (asker, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX detent.http_responses_old ON detent.http_responses (keep_until);
+CREATE INDEX detent.http_responses_of_caller ON detent.http_responses (asker, keep_until);
 
 -- Messages to publish on the stream (claimable jobs, dead letters); deleted once they are published.
 CREATE TABLE detent.outbox (

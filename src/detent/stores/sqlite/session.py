@@ -53,6 +53,7 @@ QueuedBatch = tuple[Sequence[Call], asyncio.AbstractEventLoop, Done]
 
 def connect(path: str, synchronous: str, *, may_install: bool = False) -> apsw.Connection:
     """may_install: add Detent's tables to a file that has tables of another program."""
+    _create_private(path)
     try:
         connection = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE_SIZE)
         connection.set_busy_handler(_wait_for_lock)
@@ -67,6 +68,13 @@ def connect(path: str, synchronous: str, *, may_install: bool = False) -> apsw.C
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
     return connection
+
+
+def _create_private(path: str) -> None:
+    """Create a missing file for this user only. SQLite gives the -wal and -shm files the mode of the database."""
+    if path != ":memory:" and not os.path.exists(path):
+        with suppress(OSError):  # SQLite reports what is wrong, or another process has just created the file
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def connect_read_only(path: str) -> apsw.Connection:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -11,12 +11,17 @@ from detent.system.clock import SystemClock
 
 from .problems import RetryLater
 
+if TYPE_CHECKING:
+    from .state import Web
+
 _MAX_CALLERS = 10_000
 _ROUNDING_SECONDS = 1e-6
 
 
-async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
-    """The whole body. Raises an error as soon as it exceeds the limit, or after `seconds`."""
+async def read_body(request: Request, web: "Web", *, anonymous: bool) -> bytes:
+    """The whole body. Raises an error as soon as it exceeds a limit, or after `Settings.body_seconds`."""
+    settings = web.settings
+    max_bytes, seconds = settings.max_anonymous_body if anonymous else settings.max_body, settings.body_seconds
     length = request.headers.get("content-length")
     if length is not None and (not length.isdigit() or int(length[:19]) > max_bytes):
         raise _too_large(max_bytes)
@@ -29,12 +34,17 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
                     raise ClientDisconnect
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
+                web.unfinished_bytes += len(parts[-1])
                 if size > max_bytes:
                     raise _too_large(max_bytes)
+                if web.unfinished_bytes > settings.max_unfinished:
+                    raise RetryLater("too many request bodies arrive at once", code="BODIES_FULL", http_status=503)
                 more = message.get("more_body", False)
     except TimeoutError:
         slow = f"the request body did not arrive within {seconds:g} seconds"
         raise DetentError(slow, code="BODY_TOO_SLOW", http_status=408) from None
+    finally:
+        web.unfinished_bytes -= size
     return b"".join(parts)
 
 

@@ -1,15 +1,15 @@
 """Errors as problem+json (RFC 9457): a stable code, retryable, trace_id, and further members depending on the code."""
 
-import json
 import logging
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from detent.core.errors import DetentError, InvalidInput
 from detent.system.ids import RandomIds
+
+from .json_response import JsonResponse
 
 log = logging.getLogger("detent.web")
 MEDIA = "application/problem+json"
@@ -35,7 +35,7 @@ def new_trace() -> str:
     return f"req-{_ids.job()}"
 
 
-def problem_of(error: Exception, trace_id: str | None = None) -> Response:
+def problem_of(error: Exception, trace_id: str | None = None) -> JsonResponse:
     """The problem+json response for any exception. An unexpected one becomes a 500 that shows its trace_id only.
 
     Extra members that are named like a member of the standard are renamed, see `_RESERVED`.
@@ -48,13 +48,12 @@ def problem_of(error: Exception, trace_id: str | None = None) -> Response:
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": refusal.message if status < 500 else _server_error(refusal),
+        "detail": refusal.message if status < 500 or isinstance(refusal, RetryLater) else _server_error(refusal),
         "code": refusal.code,
         "retryable": refusal.retryable,
         "trace_id": trace_id,
     }
-    text = json.dumps(body, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
-    return Response(text, status, _HEADERS.get(status), MEDIA)
+    return JsonResponse(body, status, _HEADERS.get(status), MEDIA)
 
 
 def _server_error(refusal: DetentError) -> str:

@@ -1,10 +1,9 @@
 """What every route does around its handler: authentication, permission, rate and body limits, error responses."""
 
 import asyncio
-import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -13,26 +12,34 @@ from starlette.responses import Response
 
 from detent.core.access import POWERS, Power, Scope
 from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
-from detent.core.job import Job
+from detent.core.job import DeadLetter, Job
+from detent.core.schedule import Schedule
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses, views
+from detent.engine.reads.responses import JsonObject
+from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.prepare import Submitted
 from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, list_model, model_of
 
 from .authentication import SAFE, Caller
-from .idempotency import run_idempotent
+from .idempotency import ViewReference, run_idempotent
+from .json_response import JsonResponse
 from .limits import is_json, read_body, strict_json
 from .problems import new_trace, problem_of
 from .state import Web
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 H = TypeVar("H", bound=Callable[..., Coroutine[Any, Any, Any]])
+T = TypeVar("T")
+V = TypeVar("V", bound=Mapping[str, Any])
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
 _LATE_SECONDS = 0.1
 _EMPTY_BODIES = (b"", b"{}", b"null")
 HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
+_NOT_KEPT = (None, Power.READ, Power.WORK, Power.ADMIN)
+"""Powers of routes that ignore an Idempotency-Key: reading, leases, and what contains or concerns secrets."""
 PUBLIC = "public"
 """Declared by routes that need no authentication: liveness, readiness, the OpenAPI document."""
 
@@ -51,6 +58,8 @@ class ApiRequest(Request):
     raw: bytes = b""
     fresh_id: str | None = None
     """The id for what this request creates; the same for every request with one Idempotency-Key, None without one."""
+    views: dict[int, tuple[Any, ViewReference]]
+    """With an Idempotency-Key: the views in the answer by `id()`, and what is stored in their place."""
 
     async def body(self) -> bytes:
         return self.raw
@@ -62,12 +71,41 @@ class ApiRequest(Request):
         """The scope of a change: the caller, and the reason in the body."""
         return Scope(self.caller.person, body.reason if body else None)
 
-    def job_view(self, job: Job) -> responses.Job:
-        return views.job_view(self.engine.contract(job.contract), job, payloads=self.caller.payloads)
+    def job_view(self, job: Job, **more: Any) -> responses.Job:
+        """The job as the caller may see it, and further members."""
+        view = views.job_view(self.engine.contract(job.contract), job, payloads=self.engine.payloads)
+        return self._noted(cast(responses.Job, {**view, **more}), "job", job.id, more)
+
+    def task_view(self, job: Job) -> JsonObject:
+        """The job in its contract's own shape."""
+        contract = self.engine.contract(job.contract)
+        return self._noted(views.job_view(contract, job, payloads=self.engine.payloads)["view"], "task", job.id)
+
+    def dead_letter_view(self, item: DeadLetter) -> responses.DeadLetter:
+        return self._noted(views.dead_letter_view(item, payloads=self.engine.payloads), "dead_letter", item.id)
+
+    def schedule_view(self, schedule: Schedule) -> responses.Schedule:
+        return self._noted(schedule_view(schedule, payloads=self.engine.payloads), "schedule", schedule.id)
 
     def submitted_view(self, submitted: Submitted) -> responses.SubmitResponse:
-        contract = self.engine.contract(submitted.job.contract)
-        return views.submitted_view(contract, submitted, payloads=self.caller.payloads)
+        view: responses.SubmitResponse = {"idempotent_hit": submitted.hit, "job": self.job_view(submitted.job)}
+        if self.engine.contract(submitted.job.contract).keys.task_id_is_key:
+            view["task"] = self.task_view(submitted.job)
+        return view
+
+    def _noted(self, view: V, kind: str, subject: str, more: dict[str, Any] | None = None) -> V:
+        if self.fresh_id is not None:
+            self.views[id(view)] = (view, ViewReference(kind, subject, more or {}))
+        return view
+
+    async def view_of(self, kind: str, subject: str) -> Any:
+        """The view that a stored answer refers to. Raises NotFound if its subject was deleted."""
+        if kind == "dead_letter":
+            return self.dead_letter_view(await self.engine.dead_letters.get(subject))
+        if kind == "schedule":
+            return self.schedule_view(await self.engine.schedules.get(subject))
+        job = await self.engine.jobs.get(subject)
+        return self.task_view(job) if kind == "task" else self.job_view(job)
 
 
 class ApiRoute(APIRoute):
@@ -80,6 +118,7 @@ class ApiRoute(APIRoute):
             raise TypeError(f"{self.path} declares no power; create it with Router.route_for")
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
+        self.keeps_answer = self.needs not in _NOT_KEPT and "/tokens" not in self.path
 
     def get_route_handler(self) -> Handler:
         handler = super().get_route_handler()
@@ -87,11 +126,12 @@ class ApiRoute(APIRoute):
         async def apply_policy(request: Request) -> Response:
             api_request = ApiRequest(request.scope, request.receive)
             api_request.web = request.app.state.web
-            api_request.trace_id = new_trace()
-            settings = api_request.web.settings
+            api_request.trace_id, api_request.views = new_trace(), {}
             try:
-                if request.method not in SAFE:
-                    api_request.raw = await read_body(request, settings.max_body, settings.body_seconds)
+                if request.method in SAFE:
+                    return await run_watched(api_request.web, self._admit_and_handle(api_request, handler))
+                await run_watched(api_request.web, self._admit(api_request))  # nobody else's body is read
+                api_request.raw = await read_body(request, api_request.web, anonymous=self.needs is None)
                 return await run_watched(api_request.web, self._handle(api_request, handler))
             except ClientDisconnect:
                 return Response(status_code=499)
@@ -100,26 +140,34 @@ class ApiRoute(APIRoute):
 
         return apply_policy
 
+    async def _admit_and_handle(self, request: ApiRequest, handler: Handler) -> Response:
+        await self._admit(request)
+        return await self._handle(request, handler)
+
+    async def _admit(self, request: ApiRequest) -> None:
+        """Authenticate the caller. Raises Unauthorized, Forbidden, or RetryLater if there are too many requests."""
+        if self.needs is None:
+            return
+        web = request.web
+        request.caller = caller = await web.authenticator.authenticate(request, request.method)
+        if not caller.may(self.needs):
+            raise Forbidden(_missing_power(caller, self.needs))
+        web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
+        request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads)
+
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
-        web, method = request.web, request.method
-        if self.needs is not None:
-            request.caller = caller = await web.authenticator.authenticate(request, method)
-            if not caller.may(self.needs):
-                raise Forbidden(_missing_power(caller, self.needs))
-            web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
-            request.engine = (await web.engine()).scoped(tenant=caller.tenant)
         if request.raw and not is_json(request.headers.get("content-type")):
             message = "send the body as JSON, with `Content-Type: application/json`"
             raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
         if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
             raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
-        if method == "POST" and self.needs is not None and "idempotency-key" in request.headers:
+        if request.method == "POST" and self.keeps_answer and "idempotency-key" in request.headers:
             return await run_idempotent(request, lambda: handler(request))
         return await handler(request)
 
 
-async def run_watched(web: Web, work: Coroutine[Any, Any, Response]) -> Response:
-    """The response of `work`. Raises StoreUnavailable without waiting for `work` if the store does not respond.
+async def run_watched(web: Web, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. Raises StoreUnavailable without waiting for `work` if the store does not respond.
 
     A slow request is checked again and again: the store is probed, unless another request just finished, or the check
     is late because this process is slow.
@@ -142,9 +190,9 @@ async def run_watched(web: Web, work: Coroutine[Any, Any, Response]) -> Response
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if not task.done() and not probe.result():
                     raise StoreUnavailable("the store does not respond")
-        response = task.result()
+        result = task.result()
         web.last_response_at = clock()
-        return response
+        return result
     finally:
         if not task.done():
             task.cancel()
@@ -219,8 +267,4 @@ class Router(APIRouter):
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON response. The value is not validated again against the response model."""
-    return Response(_encode(value).encode("utf-8", "backslashreplace"), status, headers, "application/json")
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+    return JsonResponse(value, status, headers)

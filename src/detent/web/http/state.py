@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,8 @@ _RECORD_SECONDS = 2.0
 _CATCH_UP_SECONDS = 0.05
 _AUDITED_SIGN_INS_PER_MINUTE = 20
 """So that nobody can fill the audit log by signing in."""
+_ANSWERS_SECONDS = 60.0
+_ANSWERS_AT_ONCE = 1_000
 
 
 class Web:
@@ -60,6 +63,10 @@ class Web:
         """Set when the server is about to stop; event streams and waiting claims end then."""
         self.last_response_at = float("-inf")
         """When a request last succeeded, by the event loop's clock."""
+        self.unfinished_bytes = 0
+        """Bytes of request bodies that have not arrived completely."""
+        self.streams: Counter[str] = Counter()
+        """The number of event streams of each caller."""
         self._started = False
 
     async def engine(self) -> Engine:
@@ -67,6 +74,7 @@ class Web:
         engine = target if isinstance(target, Engine) else await target.ready()
         if not self._started:
             self._started = True
+            self.start(_delete_old_answers(engine), "answers")
             if self.settings.sweep:
                 self.start(_sweep(engine), "sweeper")
                 self.start(MaintenanceLoop(engine, load_settings()).run(), "maintenance")
@@ -123,6 +131,17 @@ async def _sweep(engine: Engine) -> None:
     sweeper = Sweeper(engine, SystemClock(), ReclaimGrace(engine.contract(None).lease_seconds))
     await sweeper.check_uptime()
     await sweeper.run()
+
+
+async def _delete_old_answers(engine: Engine) -> None:
+    """Delete stored answers whose time is over, also if no request arrives."""
+    while True:
+        await asyncio.sleep(_ANSWERS_SECONDS)
+        try:
+            while await engine.store.write(lambda tx: tx.answers.drop_old_answers(_ANSWERS_AT_ONCE)):
+                pass
+        except DetentError as error:
+            log.debug("deleting old answers failed, retrying: %s", error)
 
 
 async def _record(engine: Engine) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.engine.reads.views import event_view, published, redact_entry, redact_job
+from detent.engine.payload_access import redact_entry, redact_job
+from detent.engine.reads.views import event_view, published
 from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:

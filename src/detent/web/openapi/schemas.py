@@ -130,6 +130,7 @@ _PROBLEM_DESCRIPTIONS = {
     404: "Not found",
     408: "Request body not received in time",
     409: "Conflict with the current state",
+    410: "The result of the first request with this Idempotency-Key was deleted",
     413: "Request body too large",
     415: "Request body is not JSON",
     422: "Invalid value",

@@ -64,6 +64,7 @@ def _add_route(page: Page) -> None:
             sign_out_url=request.web.settings.proxy_sign_out_url,
             allowed=allowed,
             open=caller is LOCAL,
+            docs=request.web.settings.docs != "off",
         )
 
     router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)

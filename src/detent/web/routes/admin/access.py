@@ -79,8 +79,7 @@ async def list_audit_entries(
 ) -> Paged[responses.AuditEntry]:
     """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
     before = int(query.cursor) if query.cursor else None
-    filters = {"tenant": request.caller.tenant, "subject": query.subject}
-    rows = await request.engine.store.read(lambda tx: tx.audit.list_audit(query.limit + 1, before=before, **filters))
+    rows = await request.engine.audit(query.limit + 1, before=before, subject=query.subject)
     page, last = query.cut(rows)
     items = [show(responses.AuditEntry, row.entry, n=row.number, at=iso(row.at)) for row in page]
     return items, str(last.number) if last else None

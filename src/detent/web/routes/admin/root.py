@@ -1,5 +1,6 @@
 """Endpoints at the root: liveness, readiness, metrics for Prometheus, the OpenAPI document and its page."""
 
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from detent.core.access import Power
@@ -31,7 +32,7 @@ async def check_readiness(request: ApiRequest) -> Response:
 
 @router.route_for("GET", "/openapi.json", None, responses={200: {"description": "OpenAPI 3.1 document"}})
 async def get_openapi_document(request: ApiRequest) -> JsonObject:
-    """This OpenAPI document."""
+    """This OpenAPI document. It may require a token, or be turned off: `Settings.docs`, $DETENT_DOCS."""
     return await _document(request)
 
 
@@ -50,6 +51,10 @@ async def get_metrics(request: ApiRequest) -> Response:
 
 async def _document(request: ApiRequest) -> JsonObject:
     """The document, cached until a contract is added or the first token is created."""
+    if request.web.settings.docs == "off":
+        raise HTTPException(404)
+    if request.web.settings.docs == "token":
+        await request.web.authenticator.authenticate(request, "GET")
     contracts, is_open = (await request.web.engine()).contracts, await request.web.authenticator.is_open()
     cache = request.web.openapi_documents
     key = (frozenset(contracts), is_open)

@@ -8,13 +8,11 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from detent.core.access import Power
 from detent.core.options import schedule_options
-from detent.core.schedule import Schedule
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject, show
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import Backfill
 from detent.engine.schedules.request import ScheduleRequest
-from detent.engine.schedules.schedules import schedule_view
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page, Paged, Selection
@@ -64,10 +62,6 @@ class BackfillRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _view(request: ApiRequest, schedule: Schedule) -> responses.Schedule:
-    return schedule_view(schedule, payloads=request.caller.payloads)
-
-
 def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
@@ -75,9 +69,9 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
 @router.route_for("GET", "/schedules", Power.READ, key="schedules")
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Paged[responses.Schedule]:
     """List schedules, newest first."""
-    filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
+    filter = replace(query.filter(request.caller), limit=query.limit + 1)
     page, last = query.cut(await request.engine.schedules.list(filter))
-    return [_view(request, schedule) for schedule in page], last.id if last else None
+    return [request.schedule_view(schedule) for schedule in page], last.id if last else None
 
 
 @router.route_for("POST", "/schedules", Power.OPERATE, status=201)
@@ -91,7 +85,9 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> r
     if tenant is not None:
         fields["tenant_id"] = tenant
     new, scope = ScheduleRequest(**fields), request.acting(body)
-    return _view(request, await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id))
+    return request.schedule_view(
+        await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id)
+    )
 
 
 @router.route_for("POST", "/schedules/preview", Power.READ)
@@ -108,7 +104,7 @@ async def get_schedule(request: ApiRequest, reference: Reference) -> responses.S
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     schedule = await request.engine.schedules.get(reference)
     runs = await request.engine.schedules.fires(schedule.id, limit=10)
-    return {**_view(request, schedule), "last_fires": [show(responses.ScheduleRun, run) for run in runs]}
+    return {**request.schedule_view(schedule), "last_fires": [show(responses.ScheduleRun, run) for run in runs]}
 
 
 @router.route_for("PATCH", "/schedules/{reference}", Power.OPERATE)
@@ -119,13 +115,13 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     """
     changes = body.model_dump(exclude_unset=True, exclude={"version", "reason"})
     scope = request.acting(body)
-    return _view(request, await request.engine.schedules.edit(reference, changes, scope, version=body.version))
+    return request.schedule_view(await request.engine.schedules.edit(reference, changes, scope, version=body.version))
 
 
 @router.route_for("DELETE", "/schedules/{reference}", Power.OPERATE)
 async def remove_schedule(request: ApiRequest, reference: Reference) -> responses.Schedule:
     """Remove a schedule; the jobs it created stay."""
-    return _view(request, await request.engine.schedules.remove(reference, request.acting()))
+    return request.schedule_view(await request.engine.schedules.remove(reference, request.acting()))
 
 
 @router.route_for("POST", "/schedules/{reference}/pause", Power.OPERATE)
@@ -133,7 +129,7 @@ async def pause_schedule(
     request: ApiRequest, reference: Reference, body: schemas.OptionalReason = None
 ) -> responses.Schedule:
     """Pause a schedule: it does not run until it is resumed."""
-    return _view(request, await request.engine.schedules.pause(reference, request.acting(body)))
+    return request.schedule_view(await request.engine.schedules.pause(reference, request.acting(body)))
 
 
 @router.route_for("POST", "/schedules/{reference}/resume", Power.OPERATE)
@@ -141,7 +137,7 @@ async def resume_schedule(
     request: ApiRequest, reference: Reference, body: schemas.OptionalReason = None
 ) -> responses.Schedule:
     """Resume a paused schedule. Runs that fell into the pause are not made up for."""
-    return _view(request, await request.engine.schedules.resume(reference, request.acting(body)))
+    return request.schedule_view(await request.engine.schedules.resume(reference, request.acting(body)))
 
 
 @router.route_for("GET", "/schedules/{reference}/preview", Power.READ)

@@ -72,4 +72,5 @@ async def list_alert_deliveries(
 ) -> list[operations.AlertDelivery]:
     """List the notifications to alert channels, newest first, with their retries and errors."""
     rows = await alerts.list_deliveries(request.engine, query.limit)
-    return [alerts.delivery_view(delivery) for delivery in rows]
+    errors = request.caller.may(Power.ADMIN)
+    return [alerts.delivery_view(delivery, errors=errors) for delivery in rows]

@@ -16,7 +16,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import HIDDEN_FIELDS, JobId, Page, Paged
+from .filters import JobId, Page, Paged
 
 router = Router(tags=["jobs"])
 OptionalDecision = Annotated[schemas.DecisionRequest | None, Body()]
@@ -101,8 +101,10 @@ async def list_approvals(
     roles = None if query.role is None else [query.role]
     rows = await request.engine.approvals.waiting(roles=roles, after=query.cursor, limit=query.limit + 1)
     page, last = query.cut(rows)
-    hidden = {} if request.caller.payloads else HIDDEN_FIELDS
-    items: list[Any] = [{**row.as_dict(), **hidden, "may_decide": _may_decide(request.caller, row)} for row in page]
+    payloads = request.engine.payloads
+    items: list[Any] = [
+        {**row.as_dict(payloads=payloads), "may_decide": _may_decide(request.caller, row)} for row in page
+    ]
     return items, last.job.id if last else None
 
 

@@ -27,7 +27,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import HIDDEN_FIELDS, Cursor, JobId, JobSelection
+from .filters import Cursor, JobId, JobSelection
 
 router = Router(tags=["jobs"])
 _MAX_CHILDREN = 20
@@ -57,7 +57,6 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
     steps, approvals, children, total = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
-    hidden = {} if caller.payloads else HIDDEN_FIELDS
     return show(
         responses.JobDetail,
         job,
@@ -65,8 +64,8 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         acts=acts,
         wait=_wait(job),
         cancel_requested=job.cancel_requested is not None,
-        steps=[_step(step, caller.payloads) for step in steps],
-        approvals=[{**approval_view(approval), **hidden} for approval in approvals],
+        steps=[_step(step, engine.payloads) for step in steps],
+        approvals=[approval_view(approval, payloads=engine.payloads) for approval in approvals],
         children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
     )
 

@@ -11,7 +11,6 @@ from detent.core.access import Power, Scope
 from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
-from detent.engine.reads.views import dead_letter_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
@@ -57,13 +56,13 @@ async def list_dead_letters(
 ) -> Paged[responses.DeadLetter]:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))
-    return [dead_letter_view(item, payloads=request.caller.payloads) for item in page], cursor
+    return [request.dead_letter_view(item) for item in page], cursor
 
 
 @router.route_for("GET", "/dlq/items/{dlq_id}", Power.READ)
 async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> responses.DeadLetterWithHistory:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
-    return await request.engine.dead_letters.history(dlq_id, payloads=request.caller.payloads)
+    return await request.engine.dead_letters.history(dlq_id)
 
 
 @router.route_for("POST", "/dlq/items/{dlq_id}/requeue", Power.OPERATE, status=201)
@@ -95,7 +94,7 @@ async def discard_dead_letter(
     400 APPROVAL_REQUIRED without a reason or if the same person confirms, 409 DLQ_DISCARD_CONFLICT if it is not open.
     """
     result = await request.engine.dead_letters.discard(dlq_id, request.acting(body))
-    view = {"confirmed": result.confirmed, "item": dead_letter_view(result.item, payloads=request.caller.payloads)}
+    view = {"confirmed": result.confirmed, "item": request.dead_letter_view(result.item)}
     return json_response(view, 200 if result.confirmed else 202)
 
 

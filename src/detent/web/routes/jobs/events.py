@@ -14,7 +14,7 @@ from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
-from detent.web.http.problems import RetryLater
+from detent.web.http.problems import RetryLater, problem_of
 from detent.web.http.route import ApiRequest, Router
 from detent.web.live.event_stream import FellBehind, Frame, FrameEncoder, FrameFilter, encode_envelope, encode_event
 from detent.web.openapi import schemas
@@ -58,10 +58,7 @@ async def stream_events(
     last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
 ) -> Response:
     """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
-    web, caller = request.web, request.caller
-    if web.event_tail.listeners >= web.settings.max_streams:
-        message = f"this server already has {web.settings.max_streams} event streams; retry later"
-        raise RetryLater(message, code="STREAMS_FULL", http_status=503)
+    caller = request.caller
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
     fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": caller.tenant_for(query.tenant)}
@@ -92,6 +89,23 @@ class EventStreamResponse(Response):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count and send the stream. The count is taken here, because nothing runs between the check and the count."""
+        streams, caller, settings = self._request.web.streams, self._request.caller, self._settings
+        key = caller.token_id or caller.person
+        for number, limit in ((streams.total(), settings.max_streams), (streams[key], settings.max_streams_per_caller)):
+            if number >= limit:
+                message = f"there are already {limit} event streams; close some, or retry later"
+                full = RetryLater(message, code="STREAMS_FULL", http_status=503)
+                return await problem_of(full, self._request.trace_id)(scope, receive, send)
+        streams[key] += 1
+        try:
+            await self._run(receive, send)
+        finally:
+            streams[key] -= 1
+            if not streams[key]:
+                del streams[key]
+
+    async def _run(self, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
         ends = (_disconnected(receive), self._stopping.wait(), self._token_invalid())
         tasks = {writing, *map(asyncio.ensure_future, ends)}
@@ -121,7 +135,7 @@ class EventStreamResponse(Response):
         """Return when the caller's token is no longer valid or has other permissions; a reconnect is then refused."""
         request = self._request
         while True:
-            await asyncio.sleep(self._settings.beat_seconds)
+            await asyncio.sleep(self._settings.token_check_seconds)
             try:
                 if await request.web.authenticator.authenticate(request, "GET") != request.caller:
                     return

@@ -18,8 +18,6 @@ T = TypeVar("T")
 Paged = tuple[list[T], str | None]
 """A page of a list, and the cursor of the next page or None."""
 MAX_PAGE = 500
-HIDDEN_FIELDS = {"about": None, "summary": None}
-"""Of an approval; replaced if the token may not see payloads: these texts come from the handler."""
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
 JobId = Annotated[str, in_path("The job's id, or the task_id of its task.", PRINTABLE)]
@@ -53,13 +51,12 @@ class Selection(BaseModel):
     )
 
     def filter(self, caller: Caller, **more: Any) -> Filter:
-        """The filter for the engine, within the caller's tenant and without what the caller may not see."""
-        text = "text" if caller.payloads else "text_outside"
-        values = self.model_dump(include=_FILTERS) | {text: self.text, "tenant_id": caller.tenant_for(self.tenant)}
+        """The filter for the engine, which limits it to what the caller may see."""
+        values = self.model_dump(include=_FILTERS) | {"tenant_id": caller.tenant_for(self.tenant)}
         return Filter(**values, before=getattr(self, "cursor", None), **more)
 
 
-_FILTERS = {"queue", "contract", "job_type", "status", "phase", "error_code", "task_id", "limit"}
+_FILTERS = {"text", "queue", "contract", "job_type", "status", "phase", "error_code", "task_id", "limit"}
 
 
 class JobSelection(Selection):

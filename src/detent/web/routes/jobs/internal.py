@@ -1,6 +1,6 @@
 """Executions without a handler and single transitions, to test a contract; served only with DETENT_INTERNAL=1."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Query
 from pydantic import Field
@@ -47,4 +47,5 @@ async def transition_job(
     job = await request.engine.jobs.transition(job_id, body.new_status, request.acting())
     events = (await request.engine.jobs.history(job.id)).events
     data = [event.data or {} for event in events if event.at == job.updated_at and event.seq <= job.version]
-    return {**request.job_view(job), "taken_from": next((d["taken_from"] for d in data if "taken_from" in d), None)}
+    taken_from = next((entry["taken_from"] for entry in data if "taken_from" in entry), None)
+    return cast(responses.TransitionResponse, request.job_view(job, taken_from=taken_from))

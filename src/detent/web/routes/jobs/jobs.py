@@ -68,8 +68,8 @@ async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | 
             [submission_of(request.engine, request.caller, body, fresh_id) for body in bodies]
         )
     except IdempotencyConflict as conflict:
-        if not request.caller.payloads:  # the task contains error messages
-            conflict.extra.pop("task", None)
+        if "task" in conflict.extra:  # as the caller may see it
+            conflict.extra["task"] = request.task_view(await request.engine.jobs.get(conflict.extra["job_id"]))
         raise
 
 
@@ -153,7 +153,7 @@ async def list_job_events(
 @router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})
 async def explain_job(request: ApiRequest, job_id: JobId) -> JsonObject:
     """Explain why a job is not running: a code, a sentence, and details."""
-    return asdict(await request.engine.jobs.why(job_id, payloads=request.caller.payloads))
+    return asdict(await request.engine.jobs.why(job_id))
 
 
 @router.route_for("GET", "/jobs/{job_id}/verify", Power.READ, responses={200: responses.VerifyReport})

@@ -46,7 +46,7 @@ async def submit_task(request: ApiRequest) -> Response:
 @router.route_for("GET", "/tasks/{task_id}", Power.READ, responses={200: responses.Task})
 async def get_task(request: ApiRequest, task_id: TaskId) -> JsonObject:
     """The task. 404 JOB_NOT_FOUND if it does not exist."""
-    return request.job_view((await _history(request, task_id)).job)["view"]
+    return request.task_view((await _history(request, task_id)).job)
 
 
 @router.route_for("GET", "/tasks/{task_id}/events", Power.READ, key="events")
@@ -62,7 +62,7 @@ async def list_task_events(
 async def cancel_task(request: ApiRequest, task_id: TaskId, body: schemas.OptionalReason = None) -> JsonObject:
     """Cancel a task; a running one at once. 409 TASK_INVALID_TRANSITION if it has ended."""
     job = (await _history(request, task_id)).job
-    return request.job_view(await request.engine.jobs.cancel(job.id, request.acting(body)))["view"]
+    return request.task_view(await request.engine.jobs.cancel(job.id, request.acting(body)))
 
 
 async def _history(request: ApiRequest, task_id: str) -> History:

@@ -1,5 +1,5 @@
 // Why a job is in its status, in the viewer's language. Built from the reason code and its details; the server's English
-// sentence is used only for an unknown code.
+// sentence is used for an unknown code, and where the details are hidden because tenants share what they are about.
 
 /** @import { Approval, Child, Job, Why, WhyDetails } from "../../types.d.ts" */
 
@@ -24,7 +24,10 @@ const nextSweep = (details, key) => t(details.sweeping ? key : "why.no-sweeper")
 /** @param {string | null} name */
 const code = (name) => h("code", {}, name ?? "?");
 
-/** The sentences for each reason code; a falsy one is left out. @type {Record<string, (details: WhyDetails, job: Job) => Child[]>} */
+/**
+ * The sentences for each reason code; a falsy one is left out, null means that the details are hidden.
+ * @type {Record<string, (details: WhyDetails, job: Job) => Child[] | null>}
+ */
 const SENTENCES = {
   FINISHED: (details, job) => finished(details, job),
   HELD: (details) => [
@@ -69,25 +72,21 @@ const SENTENCES = {
     }),
     cause(details),
   ],
-  LIMITED: (details) => limited(details),
+  LIMITED: (details) => details.held === undefined ? null : limited(details),
   TOO_LATE: (details) => [
     richText("why.deadline", { time: timeElement(details.deadline_at) }),
     nextSweep(details, "why.sweep-expires"),
   ],
   NO_WORKER: () => [richText("why.no-worker", { command: code("detent worker APP") })],
-  NO_WORKER_FOR_TYPE: (details, job) => [
-    richText("why.no-worker-for-type", { type: code(job.job_type), types: list(details.live_types) }),
-  ],
-  NO_WORKER_FOR_QUEUE: (details, job) => [
-    richText("why.no-worker-for-queue", { queue: code(job.queue), queues: list(details.live_queues) }),
-  ],
+  NO_WORKER_FOR_TYPE: ({ live_types: types }, job) =>
+    types && [richText("why.no-worker-for-type", { type: code(job.job_type), types: list(types) })],
+  NO_WORKER_FOR_QUEUE: ({ live_queues: queues }, job) =>
+    queues && [richText("why.no-worker-for-queue", { queue: code(job.queue), queues: list(queues) })],
   NO_WORKER_FOR_BOTH: (_details, job) => [
     richText("why.no-worker-for-both", { type: code(job.job_type), queue: code(job.queue) }),
   ],
-  SLOTS_FULL: (details) => [
-    t("why.slots", { workers: details.workers.length, busy: details.busy, slots: details.slots }),
-    details.ahead > 0 && t("why.ahead", { n: details.ahead }),
-  ],
+  SLOTS_FULL: ({ workers, busy, slots, ahead }) =>
+    workers && [t("why.slots", { workers: workers.length, busy, slots }), ahead > 0 && t("why.ahead", { n: ahead })],
   JOBS_AHEAD: (details) => [t("why.ahead", { n: details.ahead })],
   ANY_MOMENT: () => [t("why.any-moment")],
 };
