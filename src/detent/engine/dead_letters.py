@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from detent.core.access import Scope, same_person
+from detent.core.access import Scope, Signer, count_people, reason_for_doubt
 from detent.core.contract.model import Phase
 from detent.core.errors import (
     ApprovalRequired,
@@ -73,7 +73,7 @@ class DeadLetters(Service):
 
     @reads
     async def get(self, tx: Tx, dlq_id: str) -> DeadLetter:
-        return await _find(tx.dead_letters, dlq_id, self.tenant)
+        return await _find(tx.dead_letters, dlq_id, self._runtime)
 
     @reads
     async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[DeadLetter]:
@@ -91,7 +91,7 @@ class DeadLetters(Service):
     @reads
     async def history(self, tx: Tx, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
         """A dead letter with its job's history and the audit entries of the dead letter."""
-        item = await _find(tx.dead_letters, dlq_id, self.tenant)
+        item = await _find(tx.dead_letters, dlq_id, self._runtime)
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
@@ -119,12 +119,13 @@ class DeadLetters(Service):
         )
 
     @writes
-    async def discard(self, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True) -> Discard:
+    async def discard(self, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
         """Discard a dead letter; where the contract needs two people, the first call only proposes it.
 
-        authenticated False: the actor is a name that anybody can give. It may propose, but not confirm.
+        Someone whose name is not proven (`scope.shared_with` is None) may propose, but not confirm, and the next person
+        who proves theirs becomes the one who proposes.
         """
-        return await discard_dead_letter(self._runtime, tx, dlq_id, scope, authenticated=authenticated)
+        return await discard_dead_letter(self._runtime, tx, dlq_id, scope)
 
     async def requeue_many(
         self,
@@ -218,7 +219,7 @@ async def requeue_dead_letter(
     delay: float = 0.0,
 ) -> Submitted:
     """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
-    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    item = await _find(tx.dead_letters, dlq_id, runtime, scope)
     contract = runtime.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.jobs.lock([new_id]))[new_id])
@@ -280,29 +281,26 @@ async def _submit_copy(
     return submitted
 
 
-async def discard_dead_letter(
-    runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True
-) -> Discard:
+async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
-    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    item = await _find(tx.dead_letters, dlq_id, runtime, scope)
     contract = runtime.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != DeadLetterStatus.OPEN:
         message = f"dead letter {dlq_id} is {item.status}, only an open one can be discarded"
         raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
     _check_discard(scope, required)
-    person, reason = scope.actor.strip(), scope.reason
-    people = contract.discard_people
-    if people > 1 and item.proposed_by is None:
+    person, reason, second = scope.actor.strip(), scope.reason, scope.signer
+    first = _proposer(item) if contract.discard_people > 1 else None
+    if contract.discard_people > 1 and (first is None or second.is_surer_than(first)):
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
+        item = replace(item, proposed_with=json.dumps(scope.shared_with, ensure_ascii=False))
         await tx.dead_letters.put_dead_letter(item)
         await audit(tx, Scope(person, reason), "dlq.discard.propose", dlq_id, item.tenant_id)
         return Discard(item, confirmed=False)
-    if people > 1 and same_person(item.proposed_by or "") == same_person(person):
-        raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
-    if people > 1 and not authenticated:
-        message = f"{item.proposed_by} proposed this discard; another person must confirm it with their own token"
-        raise ApprovalRequired(f"{message}: with --token or $DETENT_TOKEN, or on the dashboard", code=required)
+    if first is not None and count_people((first, second)) < contract.discard_people:
+        message = f"{first.person} proposed this discard; another person must confirm it"
+        raise ApprovalRequired(f"{message}: {reason_for_doubt(first, second)}", code=required)
     item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
     await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
@@ -316,9 +314,17 @@ def _check_discard(scope: Scope, code: str | None = None) -> None:
         raise ApprovalRequired("a discard needs a named person and a reason", code=code)
 
 
-async def _find(dead_letters: DeadLetterTable, dlq_id: str, tenant: str | None) -> DeadLetter:
+def _proposer(item: DeadLetter) -> Signer | None:
+    """Who proposed the discard; None: nobody."""
+    shared_with = json.loads(item.proposed_with or "[]")
+    names = None if shared_with is None else tuple(shared_with)
+    return None if item.proposed_by is None else Signer(item.proposed_by, names)
+
+
+async def _find(dead_letters: DeadLetterTable, dlq_id: str, runtime: Runtime, scope: Scope | None = None) -> DeadLetter:
+    tenant = runtime.tenant_of(scope)
     item = await dead_letters.dead_letter(dlq_id)
-    if item is None:
+    if item is None or not runtime.reach.includes(item.queue, item.job_type):
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:
         raise TenantViolation(f"dead letter {dlq_id} belongs to another tenant", dlq_id=dlq_id)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import update_wrapper, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from detent.core.access import Scope
+from detent.core.access import EVERYTHING, Scope
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, find_contract
 from detent.core.contract.model import Contract, key_space
@@ -45,6 +45,8 @@ class Runtime:
     """Set in processes that publish the tasks they submit; others leave them to the orchestrators."""
     tenant: str | None = None
     """Set by `Engine.scoped`: all acts are limited to this tenant."""
+    reach = EVERYTHING
+    """Set by `Engine.scoped`: acts on jobs, dead letters and schedules are limited to these queues and job types."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Runtime:
         """
         tenant = self.tenant_of(scope)
         job = (await tx.jobs.lock([job_id])).get(job_id)
-        if job is None:
+        if job is None or not self.reach.includes(job.queue, job.job_type):
             return await self._find_task(tx, job_id, tenant)
         if tenant not in (None, job.tenant_id):
             raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
@@ -109,7 +111,8 @@ class Runtime:
         spaces = [key_space(c.name, "task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
         storable = "\x00" not in task_id and task_id.encode("utf-8", "ignore").decode() == task_id
         locked = await tx.jobs.lock(await tx.jobs.last_jobs_of_task(task_id, spaces) if storable else [])
-        jobs = [job for job in locked.values() if tenant in (None, job.tenant_id)]
+        includes = self.reach.includes
+        jobs = [j for j in locked.values() if tenant in (None, j.tenant_id) and includes(j.queue, j.job_type)]
         if not jobs:
             raise NotFound(f"job {task_id!r} does not exist; check the id, it may have been pruned", job_id=task_id)
         if len(jobs) > 1:
@@ -135,12 +138,14 @@ class Runtime:
         return self.tenant_for(requested, f"{what} of tenant {requested}") or requested
 
     def within_tenant(self, filter: Filter) -> Filter:
-        """The filter limited to the runtime's tenant. A status that is only shown for long waits selects these."""
+        """The filter limited to the runtime's tenant and reach. A status only shown for long waits selects these."""
         for contract in self.contracts.values() if filter.status is not None else ():
             shown = filter.status == contract.parks_as and filter.status in contract.unreachable
             if shown and filter.contract in (None, contract.name):
                 filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
-        return replace(filter, tenant_id=self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}"))
+        tenant = self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}")
+        queues, job_types = self.reach.queues or None, self.reach.job_types or None
+        return replace(filter, tenant_id=tenant, queues=queues, job_types=job_types)
 
 
 class Service:

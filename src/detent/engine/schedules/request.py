@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
+from detent.core.access import Reach
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
 from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, NotFound, TenantViolation, check_number
@@ -86,9 +87,10 @@ def _build_schedule(
     return replace(schedule, next_fire_at=next_fire(schedule, now))
 
 
-async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
+async def find_schedule(tx: Tx, reference: str, tenant: str | None, reach: Reach) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules.schedules_matching(reference)
+    found = await tx.schedules.schedules_matching(reference)
+    matches = [schedule for schedule in found if reach.includes(schedule.queue, schedule.job_type)]
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from detent.core.access import Reach
 from detent.core.contract.model import Contract, Move, Phase, key_space
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
@@ -50,6 +51,7 @@ class Prepared:
     keys: list[tuple[str, str]]
     move: Move
     facts: Facts
+    reach: Reach
 
     def as_attempt(self, number: int) -> "Prepared":
         """The same submission as attempt `number` of its task."""
@@ -60,6 +62,7 @@ class Prepared:
 def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
     contract = runtime.contract(submission.contract)
     payload = check_submission(contract, submission, runtime.max_payload)
+    runtime.reach.require(submission.queue, submission.job_type)
     held_for = (
         runtime.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
         if apply_policy and runtime.approval_policy
@@ -105,7 +108,7 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     keys = [pair for pair in keys_of(contract, change.after) if not own_id or pair[1] != generated_key]
     if submission.requeued_from and contract.keys.kept_by_requeue:
         keys = []
-    return Prepared(submission, contract, change, keys, move, facts)
+    return Prepared(submission, contract, change, keys, move, facts, runtime.reach)
 
 
 def prepare_uniform(
@@ -289,6 +292,8 @@ async def _hit(jobs: JobTable, prepared: Prepared, owners: dict[tuple[str, str],
             "the key belongs to a job of another tenant; use another key",
             code=contract.code("tenant_scope_violation"),
         )
+    if not prepared.reach.includes(existing.queue, existing.job_type):
+        raise IdempotencyConflict("the key belongs to a job that the token does not reach; use another key", code=code)
     if len(set(owners.values())) > 1:
         fields = ["task_id", "idempotency_key"]
         raise _conflict(contract, existing, code, fields, "task_id and idempotency_key belong to different jobs")

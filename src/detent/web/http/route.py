@@ -11,9 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from detent.core.access import POWERS, Power, Scope
+from detent.core.access import WARNED, Power, Scope, least_roles
 from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import Job
+from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses, views
@@ -30,6 +31,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 H = TypeVar("H", bound=Callable[..., Coroutine[Any, Any, Any]])
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
+ROLES = "x-detent-roles"
+"""In OpenAPI: the least roles that may call the operation; roles that include one of them may as well."""
 _LATE_SECONDS = 0.1
 _EMPTY_BODIES = (b"", b"{}", b"null")
 HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
@@ -60,7 +63,7 @@ class ApiRequest(Request):
 
     def acting(self, body: ReasonRequest | None = None) -> Scope:
         """The scope of a change: the caller, and the reason in the body."""
-        return Scope(self.caller.person, body.reason if body else None)
+        return Scope(self.caller.person, body.reason if body else None, shared_with=self.caller.shared_with)
 
     def job_view(self, job: Job) -> responses.Job:
         return views.job_view(self.engine.contract(job.contract), job, payloads=self.caller.payloads)
@@ -107,7 +110,7 @@ class ApiRoute(APIRoute):
             if not caller.may(self.needs):
                 raise Forbidden(_missing_power(caller, self.needs))
             web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
-            request.engine = (await web.engine()).scoped(tenant=caller.tenant)
+            request.engine = (await web.engine()).scoped(tenant=caller.tenant, reach=caller.reach)
         if request.raw and not is_json(request.headers.get("content-type")):
             message = "send the body as JSON, with `Content-Type: application/json`"
             raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
@@ -152,7 +155,7 @@ async def run_watched(web: Web, work: Coroutine[Any, Any, Response]) -> Response
 
 
 def _missing_power(caller: Caller, needs: Power) -> str:
-    roles = " or ".join(str(role) for role, powers in POWERS.items() if needs in powers)
+    roles = " or ".join(least_roles(needs))
     return f"{caller.person} has the role {caller.role}; this endpoint needs {roles}"
 
 
@@ -180,11 +183,12 @@ class Router(APIRouter):
         needs: the power the caller must have; None makes the route public.
         status: of the answer; a handler that returns a Response chooses its own.
         key: of the list that the handler returns; for a page it returns (list, cursor of the next page or None).
-        shared: what the route is about, if tokens that are bound to a tenant have no access to it.
+        shared: what the route is about, if tokens that are limited to a tenant, queues or types have no access to it.
         responses: status code -> answer or OpenAPI response object, for handlers that return a Response.
         extra: members to add to the OpenAPI operation.
         """
         declared = {POWER: PUBLIC if needs is None else str(needs), **(extra or {})}
+        declared[ROLES] = [] if needs is None else least_roles(needs)
         if needs is not None:
             declared.setdefault("security", [{"bearer": []}])
 
@@ -193,10 +197,14 @@ class Router(APIRouter):
             async def endpoint(**arguments: Any) -> Response:
                 if shared is not None:
                     arguments["request"].caller.require_all_tenants(shared)
+                    arguments["request"].caller.require_all_queues(shared)
                 answer = await handler(**arguments)
                 if key is not None:
                     answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
-                return answer if isinstance(answer, Response) else json_response(answer, status)
+                response = answer if isinstance(answer, Response) else json_response(answer, status)
+                if needs is not None:
+                    _announce_expiry(arguments["request"], response)
+                return response
 
             returned = handler.__annotations__["return"]
             answers = responses or {status: {"model": list_model(key, returned)} if key else returned}
@@ -216,6 +224,13 @@ class Router(APIRouter):
             return handler
 
         return add
+
+
+def _announce_expiry(request: ApiRequest, response: Response) -> None:
+    """Tell the caller when the token expires, from 14 days before."""
+    expires_at = request.caller.expires_at
+    if expires_at is not None and expires_at - request.engine.store.now() <= WARNED:
+        response.headers["Detent-Token-Expires"] = iso(expires_at) or ""
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
