@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import pwd
 import sys
 from copy import copy
 from enum import StrEnum
@@ -14,6 +13,9 @@ import typer
 from typer.models import OptionInfo
 
 from detent.observability import job_logs
+
+if sys.platform != "win32":
+    import pwd
 
 
 def option(help: str, *, name: Any = ..., **settings: Any) -> Any:
@@ -68,6 +70,8 @@ LogFormatOption = Annotated[LogFormat, option("Format of log lines; json adds th
 
 def system_user() -> str:
     """The operating system's name of the user, whatever the environment says."""
+    if sys.platform == "win32":
+        return getpass.getuser()
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a user id without a name, as in some containers

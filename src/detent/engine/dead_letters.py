@@ -20,7 +20,7 @@ from detent.core.job import DeadLetter, DeadLetterStatus, Job
 from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.core.times import SECOND, interval_between_jobs, iso
 from detent.ports.listing import Filter
-from detent.ports.tx import DeadLetterTable, Tx
+from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from .reads.listing import read_page
@@ -73,7 +73,7 @@ class DeadLetters(Service):
 
     @reads
     async def get(self, tx: Tx, dlq_id: str) -> DeadLetter:
-        return await _find(tx.dead_letters, dlq_id, self._runtime)
+        return await _find(self._runtime, tx, dlq_id)
 
     @reads
     async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[DeadLetter]:
@@ -91,7 +91,7 @@ class DeadLetters(Service):
     @reads
     async def history(self, tx: Tx, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
         """A dead letter with its job's history and the audit entries of the dead letter."""
-        item = await _find(tx.dead_letters, dlq_id, self._runtime)
+        item = await _find(self._runtime, tx, dlq_id)
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
@@ -219,7 +219,7 @@ async def requeue_dead_letter(
     delay: float = 0.0,
 ) -> Submitted:
     """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
-    item = await _find(tx.dead_letters, dlq_id, runtime, scope)
+    item = await _find(runtime, tx, dlq_id, scope)
     contract = runtime.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.jobs.lock([new_id]))[new_id])
@@ -283,7 +283,7 @@ async def _submit_copy(
 
 async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
-    item = await _find(tx.dead_letters, dlq_id, runtime, scope)
+    item = await _find(runtime, tx, dlq_id, scope)
     contract = runtime.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != DeadLetterStatus.OPEN:
@@ -321,9 +321,9 @@ def _proposer(item: DeadLetter) -> Signer | None:
     return None if item.proposed_by is None else Signer(item.proposed_by, names)
 
 
-async def _find(dead_letters: DeadLetterTable, dlq_id: str, runtime: Runtime, scope: Scope | None = None) -> DeadLetter:
+async def _find(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope | None = None) -> DeadLetter:
     tenant = runtime.tenant_of(scope)
-    item = await dead_letters.dead_letter(dlq_id)
+    item = await tx.dead_letters.dead_letter(dlq_id)
     if item is None or not runtime.reach.includes(item.queue, item.job_type):
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:

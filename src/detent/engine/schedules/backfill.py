@@ -49,9 +49,7 @@ async def backfill(
     Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
     """
     runtime = self._runtime
-    schedule = await runtime.store.read(
-        lambda tx: find_schedule(tx, reference, runtime.tenant_of(scope), runtime.reach)
-    )
+    schedule = await runtime.store.read(lambda tx: find_schedule(runtime, tx, reference, scope))
     moments = _fire_times(runtime, schedule, first, last)
     limit = await runtime.store.read(partial(fires_deleted_until, schedule.id))
     if limit is not None and moments and moments[0] <= limit:

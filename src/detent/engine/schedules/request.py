@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from detent.core.access import Reach
+from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
 from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, NotFound, TenantViolation, check_number
@@ -87,10 +87,11 @@ def _build_schedule(
     return replace(schedule, next_fire_at=next_fire(schedule, now))
 
 
-async def find_schedule(tx: Tx, reference: str, tenant: str | None, reach: Reach) -> Schedule:
+async def find_schedule(runtime: Runtime, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    found = await tx.schedules.schedules_matching(reference)
-    matches = [schedule for schedule in found if reach.includes(schedule.queue, schedule.job_type)]
+    tenant, includes = runtime.tenant_of(scope), runtime.reach.includes
+    stored = await tx.schedules.schedules_matching(reference)
+    matches = [schedule for schedule in stored if includes(schedule.queue, schedule.job_type)]
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]

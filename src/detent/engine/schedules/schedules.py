@@ -183,7 +183,7 @@ class Schedules(Service):
         return new
 
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
-        return await find_schedule(tx, reference, self._runtime.tenant_of(scope), self._runtime.reach)
+        return await find_schedule(self._runtime, tx, reference, scope)
 
     backfill = backfill.backfill
 
