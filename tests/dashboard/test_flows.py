@@ -261,17 +261,41 @@ def test_a_token_is_created_shown_once_and_revoked(site: Site) -> None:
     page = site.sign_in("boss", "tokens")
     page.click("text=New token")
     page.fill("dialog input[name=name]", "zoe")
+    page.fill("dialog input[name=queues]", "a, b")
+    page.check("dialog input[name=never]")
     page.click("dialog button[type=submit]")
     secret = page.locator("#secret").text_content()
     assert secret and secret.startswith("detent_")
     site.tokens["zoe"] = secret
     page.click("dialog >> text=Close")
-    zoe = site.sign_in("zoe", "queues")
+    zoe = site.sign_in("zoe", "jobs")
+    expect(page.locator("tr", has_text="zoe")).to_contain_text("a, b")
     page.locator("tr", has_text="zoe").locator("text=Revoke").click()
     page.click("dialog button[type=submit]")
     expect(page.locator("tr", has_text="zoe")).to_contain_text("Revoked")
-    zoe.wait_for_url(f"{site.root_url}/sign-in?next=queues")  # by itself, at its next poll
+    zoe.wait_for_url(f"{site.root_url}/sign-in?next=jobs")  # by itself, at its next poll
     assert_no_errors(page)
+
+
+def test_a_person_replaces_the_token_and_signs_in_again(site: Site) -> None:
+    body = {"name": "yan", "role": "viewer", "expires_days": 10}
+    site.tokens["yan"] = site.call("POST", "tokens", body)["token"]
+    page = site.sign_in("yan", "queues")
+    expect(page.locator("#token-expires")).to_contain_text("Your token expires on")
+    page.click(".user-menu summary")
+    expect(page.locator(".user-card")).to_contain_text("also known to: boss")
+    page.click("#rotate-token")
+    page.fill("dialog input[name=token]", "detent_wrong")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog .error")).not_to_be_empty()
+    page.fill("dialog input[name=token]", site.tokens["yan"])
+    page.click("dialog button[type=submit]")
+    secret = page.locator("#secret").text_content()
+    assert secret and secret != site.tokens["yan"]
+    page.click("dialog >> text=Close")
+    page.wait_for_url(f"{site.root_url}/sign-in")
+    site.tokens["yan"] = secret
+    assert site.call("GET", "me", person="yan")["shared_with"] == []
 
 
 def test_verifying_all_jobs(site: Site) -> None:

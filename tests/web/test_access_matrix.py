@@ -315,6 +315,27 @@ async def test_the_matrix_has_no_unexpected_answer(api: Api) -> None:
     assert calls > 2_800
 
 
+async def test_a_refused_request_changes_nothing(api: Api) -> None:
+    boss = await api.person("boss", "admin")
+    own, foreign = [await make_things(api, boss, owner) for owner in ("own", "foreign")]
+    people = {"all": await api.person("viewer", "viewer")}
+    people |= {limit: await api.person(limit, "operator", **LIMITS[limit]) for limit in ("tenant", "queue", "type")}
+    before, refused = stored_rows(api), 0
+    for limit, client in people.items():
+        role, thing = ("viewer", own) if limit == "all" else ("operator", foreign)
+        for row in read_rows().values():
+            creates = row.method == "DELETE" and "{reference}" in row.path
+            if not creates and all(status >= 400 for status, _ in expected(row, role, limit, thing)):
+                refused += (await call(api, client, row, limit, thing)).status_code >= 400
+    assert refused > 150
+    assert stored_rows(api) == before
+
+
+def stored_rows(api: Api) -> Any:
+    """All rows except notes: a refused transition writes one."""
+    return {name: rows for name, rows in api.place.dump().items() if name not in ("notes", "sqlite_sequence")}
+
+
 async def test_without_a_token_nothing_answers(api: Api) -> None:
     boss = await api.person("boss", "admin")
     thing = await make_things(api, boss, "own")

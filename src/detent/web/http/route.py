@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from detent.core.access import WARNED, Power, Scope, least_roles
 from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
-from detent.core.job import Job
+from detent.core.job import Job, Micros
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
@@ -203,7 +203,8 @@ class Router(APIRouter):
                     answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
                 response = answer if isinstance(answer, Response) else json_response(answer, status)
                 if needs is not None:
-                    _announce_expiry(arguments["request"], response)
+                    expires = expiry_to_announce(arguments["request"].caller, arguments["request"].engine.store.now())
+                    response.headers.update({"Detent-Token-Expires": expires} if expires else {})
                 return response
 
             returned = handler.__annotations__["return"]
@@ -226,11 +227,9 @@ class Router(APIRouter):
         return add
 
 
-def _announce_expiry(request: ApiRequest, response: Response) -> None:
-    """Tell the caller when the token expires, from 14 days before."""
-    expires_at = request.caller.expires_at
-    if expires_at is not None and expires_at - request.engine.store.now() <= WARNED:
-        response.headers["Detent-Token-Expires"] = iso(expires_at) or ""
+def expiry_to_announce(caller: Caller, now: Micros) -> str | None:
+    """When the caller's token expires, if that is within 14 days."""
+    return iso(caller.expires_at) if caller.expires_at is not None and caller.expires_at - now <= WARNED else None
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

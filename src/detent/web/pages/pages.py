@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 from detent.core.access import Power
 from detent.engine.control.access import Unauthorized
 from detent.web.http.authentication import COOKIE, LOCAL, csrf_token_of
-from detent.web.http.route import HTML_PAGE, ApiRequest, Router
+from detent.web.http.route import HTML_PAGE, ApiRequest, Router, expiry_to_announce
 
 from .shell import PREFIX, Viewer, asset, render, viewer_of
 
@@ -63,6 +63,7 @@ def _add_route(page: Page) -> None:
             csrf=csrf_token_of(secret) if secret and caller is not LOCAL else "",
             allowed=allowed,
             open=caller is LOCAL,
+            expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),
         )
 
     router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)
