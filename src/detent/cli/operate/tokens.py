@@ -81,7 +81,7 @@ def rotate(token: TokenOptions, connection: ConnectionOptions) -> None:
 def list_tokens(connection: ConnectionOptions) -> None:
     """List tokens without their secrets."""
     now, tokens = connection.run_with_time(lambda engine: engine.tokens.list())
-    columns = ("id", "name", "role", "tenant", "queues", "types", "payloads", "created", "known to", "status")
+    columns = ("id", "name", "role", "tenant", "queues", "types", "payloads", "created", "rotated", "status")
     empty = "No tokens. Create one with `detent token create --name YOU --role admin`."
     view = {"tokens": [token_view(token, now) for token in tokens]}
     connection.print_list(view, columns, (_row(token, now) for token in tokens), empty)
@@ -90,8 +90,8 @@ def list_tokens(connection: ConnectionOptions) -> None:
 def _row(token: Token, now: Micros) -> list[str]:
     limits = [token.tenant_id or "all", ", ".join(token.queues) or "all", ", ".join(token.job_types) or "all"]
     payloads, created = "visible" if token.payloads else "hidden", relative_time(now, token.created_at)
-    known_to = ", ".join(token.shared_with) or "owner"
-    return [token.id, token.person, token.role, *limits, payloads, created, known_to, _status(token, now)]
+    rotated = "no" if token.shared_with else "yes"
+    return [token.id, token.person, token.role, *limits, payloads, created, rotated, _status(token, now)]
 
 
 def _status(token: Token, now: Micros) -> str:
