@@ -1,6 +1,5 @@
 """Tokens of programs and of people: what a worker and a producer may do, limits by queue and type, expiry."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -71,26 +70,6 @@ async def test_an_operator_of_one_queue(api: Api) -> None:
     moved = await operator.patch(f"{API}/schedules/s", json={"queue": "b"})
     assert code(moved, 403) == "TOKEN_SCOPE_VIOLATION"
     assert code(await operator.post(f"{API}/schedules", json={**schedule, "name": "t"}), 403) == "TOKEN_SCOPE_VIOLATION"
-
-
-async def test_the_event_stream_of_one_queue(api: Api) -> None:
-    await api.submit(queue="b")
-    near = (await api.submit(queue="a"))["id"]
-    viewer = await api.person("v", "viewer", queues=["a"])
-
-    async def first_event() -> str:
-        async with viewer.stream("GET", f"{API}/events/stream", params={"after": "0"}) as response:
-            async for line in response.aiter_lines():
-                if line.startswith("data:"):
-                    return line
-        return ""
-
-    reading = asyncio.create_task(first_event())
-    await api.app.state.web.engine()
-    with pytest.raises(TimeoutError):  # the in-process client returns a response when it has ended
-        await asyncio.wait_for(asyncio.shield(reading), 0.2)
-    api.app.state.web.stopping.set()
-    assert near in await reading
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ async def rotate_token(request: ApiRequest, body: SessionRequest) -> responses.T
 
     The new one permits the same and expires at the same time. 401 UNAUTHORIZED if the body has another token.
     """
-    tokens, web = request.engine.tokens, request.web
+    web = request.web
     if (await web.authenticator.authenticate_secret(body.token)).token_id != request.caller.token_id:
         raise Unauthorized("send the token of this session or of the Authorization header in the body")
-    token, secret = await tokens.rotate(body.token)
+    token, secret = await (await web.engine()).tokens.rotate(body.token)
     web.authenticator.clear_cache()
     return {"token": secret, **token_view(token, request.engine.store.now())}
 
