@@ -204,9 +204,12 @@ async def test_ids_of_pruned_events_are_not_reused(api: Api) -> None:
 async def test_a_token_of_one_queue_gets_the_events_of_that_queue(api: Api) -> None:
     jobs = {queue: await api.submit(queue=queue) for queue in ("b", "a", "c")}
     viewer = await api.person("v", "viewer", queues=["a", "c"])
-    async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=viewer.headers) as client:
-        async with following(client, after="0") as stream:
-            assert [event["job_id"] for event in await stream.read(2)] == [jobs["a"]["id"], jobs["c"]["id"]]
+    async with (
+        listening(api) as at,
+        httpx.AsyncClient(base_url=at, headers=viewer.headers) as client,
+        following(client, after="0") as stream,
+    ):
+        assert [event["job_id"] for event in await stream.read(2)] == [jobs["a"]["id"], jobs["c"]["id"]]
 
 
 async def test_revoking_a_token_ends_its_stream(api: Api) -> None:
