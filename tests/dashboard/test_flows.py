@@ -261,19 +261,31 @@ def test_a_token_is_created_shown_once_and_revoked(site: Site) -> None:
     page = site.sign_in("boss", "tokens")
     page.click("text=New token")
     page.fill("dialog input[name=name]", "zoe")
-    page.fill("dialog input[name=queues]", "a, b")
-    page.check("dialog input[name=never]")
     page.click("dialog button[type=submit]")
     secret = page.locator("#secret").text_content()
     assert secret and secret.startswith("detent_")
     site.tokens["zoe"] = secret
     page.click("dialog >> text=Close")
-    zoe = site.sign_in("zoe", "jobs")
-    expect(page.locator("tr", has_text="zoe")).to_contain_text("a, b")
+    zoe = site.sign_in("zoe", "queues")
     page.locator("tr", has_text="zoe").locator("text=Revoke").click()
     page.click("dialog button[type=submit]")
     expect(page.locator("tr", has_text="zoe")).to_contain_text("Revoked")
-    zoe.wait_for_url(f"{site.root_url}/sign-in?next=jobs")  # by itself, at its next poll
+    zoe.wait_for_url(f"{site.root_url}/sign-in?next=queues")  # by itself, at its next poll
+    assert_no_errors(page)
+
+
+def test_a_token_of_a_worker_is_limited_to_queues(site: Site) -> None:
+    page = site.sign_in("boss", "tokens")
+    page.click("text=New token")
+    page.fill("dialog input[name=name]", "wil")
+    page.select_option("dialog select[name=role]", "worker")
+    page.fill("dialog input[name=queues]", "a, b")
+    page.check("dialog input[name=never]")
+    page.click("dialog button[type=submit]")
+    page.click("dialog >> text=Close")
+    expect(page.locator("tr", has_text="wil")).to_contain_text("a, b")
+    [token] = [token for token in site.call("GET", "tokens")["tokens"] if token["name"] == "wil"]
+    assert (token["role"], token["queues"], token["expires_at"]) == ("worker", ["a", "b"], None)
     assert_no_errors(page)
 
 

@@ -157,7 +157,7 @@ class Thing(NamedTuple):
     ids: dict[str, str]
 
     @property
-    def options(self) -> dict[str, str]:
+    def options(self) -> dict[str, Any]:
         return {"tenant_id": self.owner, "queue": f"{self.owner}-queue", "job_type": f"{self.owner}-type"}
 
 
