@@ -9,7 +9,7 @@ from detent.core.access import POWERS, Power, Role
 from detent.web.http.route import ApiRoute
 from detent.web.pages.pages import PAGES
 from detent.web.pages.shell import PREFIX
-from support.web.api import API, Api
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +62,17 @@ def test_the_powers_of_the_roles() -> None:
     assert POWERS[Role.VIEWER] == {Power.SELF, Power.READ} and POWERS[Role.ADMIN] == set(Power)
     assert POWERS[Role.WORKER] == {Power.SELF, Power.WORK} and POWERS[Role.PRODUCER] == {Power.SELF, Power.SUBMIT}
     assert Power.REVIEW not in POWERS[Role.OPERATOR] and Power.OPERATE not in POWERS[Role.REVIEWER]
+
+
+async def test_programs_read_neither_events_nor_pages(api: Api) -> None:
+    """These routes are not in the OpenAPI document, which the matrix of roles and routes is generated from."""
+    for role in ("worker", "producer"):
+        program = await api.person(role, role)
+        assert code(await program.get(f"{API}/events/stream"), 403) == "FORBIDDEN"
+        for page in PAGES:
+            assert (await program.get(page.path)).status_code == 403
+    viewer = await api.person("vic", "viewer")
+    assert {page.name for page in PAGES if (await viewer.get(page.path)).status_code == 403} == {"audit", "tokens"}
 
 
 async def test_the_powers_of_the_routes(api: Api) -> None:

@@ -117,8 +117,9 @@ class Reach:
 
     def require(self, queue: str, job_type: str) -> None:
         """Raise ScopeViolation if jobs of this queue and type are outside."""
-        self.within_queues({queue})
-        self.within_types({job_type})
+        if not self.includes(queue, job_type):
+            self.within_queues({queue})
+            self.within_types({job_type})
 
     def within_queues(self, queues: Iterable[str] | None) -> frozenset[str] | None:
         """The requested queues (None: all that are allowed). Raises ScopeViolation if one is not allowed."""
