@@ -217,20 +217,29 @@ def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     assert cli("dlq", "discard", item, "--reason", "spam", "--json").json["confirmed"] is False
     assert cli("dlq", "discard", item, "--reason", "spam", code=1).err.startswith("APPROVAL_REQUIRED")
     name_only = cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", code=1).err
-    assert name_only.startswith("APPROVAL_REQUIRED") and "--token or $DETENT_TOKEN" in name_only
+    assert name_only.startswith("APPROVAL_REQUIRED") and "$DETENT_TOKEN, --token-file" in name_only
     tokens = {
-        name: cli("token", "create", "--name", name, "--role", role, "--json").json["token"]
-        for name, role in (("ANN", "admin"), ("eve", "viewer"), ("bo", "reviewer"))
+        name: cli("token", "create", "--name", name, "--role", role, "--actor", f"root of {name}", "--json").json[
+            "token"
+        ]
+        for name, role in (("ann", "admin"), ("eve", "viewer"), ("bo", "reviewer"))
     }
 
     def as_person(token: str, code: int = 0) -> Any:
-        return cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--token", token, "--json", code=code)
+        Path("secret").write_text(token + "\n")
+        options = ("--reason", "spam", "--actor", "bo", "--token-file", "secret", "--json")
+        return cli("dlq", "discard", item, *options, code=code)
 
-    refusals = ((tokens["eve"], "FORBIDDEN"), (tokens["ANN"], "APPROVAL_REQUIRED"), ("detent_no", "UNAUTHORIZED"))
-    for token, problem in refusals:
-        assert json.loads(as_person(token, 1).err)["code"] == problem
-    assert as_person(tokens["bo"]).json["confirmed"] is True
-    assert [act["actor"] for act in cli("dlq", "show", item, "--json").json["acts"]] == ["ann", "bo"]
+    assert as_person(tokens["ann"]).json["confirmed"] is False, "a typed name does not count as one of two people"
+    refusals = (("eve", "FORBIDDEN"), ("ann", "APPROVAL_REQUIRED"), ("bo", "APPROVAL_REQUIRED"), ("no", "UNAUTHORIZED"))
+    for name, problem in refusals:
+        assert json.loads(as_person(tokens.get(name, "detent_no"), 1).err)["code"] == problem
+    rotated = cli("token", "rotate", "--token", tokens["bo"], "--json").json
+    assert rotated["name"] == "bo" and rotated["shared_with"] == []
+    assert cli("token", "rotate", "--token", tokens["bo"], code=1).err.startswith("UNAUTHORIZED")
+    assert cli("token", "rotate", code=2).err.startswith("USAGE")
+    assert as_person(rotated["token"]).json["confirmed"] is True
+    assert [act["actor"] for act in cli("dlq", "show", item, "--json").json["acts"]] == ["ann", "ann", "bo"]
     assert cli("dlq", "list", "--json").json["items"][0]["status"] == "discarded"
 
 

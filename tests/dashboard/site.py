@@ -175,6 +175,8 @@ def running_site(folder: Path, browser: Browser, database_url: str | None = None
             started = Site(str(first_json(process)["at"]), browser, folder, database_url)
             for name, (role, fields) in PEOPLE.items():
                 started.tokens[name] = started.call("POST", "tokens", {"name": name, "role": role, **fields})["token"]
+                rotated = started.call("POST", "tokens/rotate", {"token": started.tokens[name]}, person=name)
+                started.tokens[name] = rotated["token"]
             yield started
         finally:
             if started is not None:

@@ -274,6 +274,42 @@ def test_a_token_is_created_shown_once_and_revoked(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_a_token_of_a_worker_is_limited_to_queues(site: Site) -> None:
+    page = site.sign_in("boss", "tokens")
+    page.click("text=New token")
+    page.fill("dialog input[name=name]", "wil")
+    page.select_option("dialog select[name=role]", "worker")
+    page.fill("dialog input[name=queues]", "a, b")
+    page.check("dialog input[name=never]")
+    page.click("dialog button[type=submit]")
+    page.click("dialog >> text=Close")
+    expect(page.locator("tr", has_text="wil")).to_contain_text("a, b")
+    [token] = [token for token in site.call("GET", "tokens")["tokens"] if token["name"] == "wil"]
+    assert (token["role"], token["queues"], token["expires_at"]) == ("worker", ["a", "b"], None)
+    assert_no_errors(page)
+
+
+def test_a_person_replaces_the_token_and_signs_in_again(site: Site) -> None:
+    body = {"name": "yan", "role": "viewer", "expires_days": 10}
+    site.tokens["yan"] = site.call("POST", "tokens", body)["token"]
+    page = site.sign_in("yan", "queues")
+    expect(page.locator("#token-expires")).to_contain_text("Your token expires on")
+    page.click(".user-menu summary")
+    expect(page.locator(".user-card")).to_contain_text("also known to: boss")
+    page.click("#rotate-token")
+    page.fill("dialog input[name=token]", "detent_wrong")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog .error")).not_to_be_empty()
+    page.fill("dialog input[name=token]", site.tokens["yan"])
+    page.click("dialog button[type=submit]")
+    secret = page.locator("#secret").text_content()
+    assert secret and secret != site.tokens["yan"]
+    page.click("dialog >> text=Close")
+    page.wait_for_url(f"{site.root_url}/sign-in")
+    site.tokens["yan"] = secret
+    assert site.call("GET", "me", person="yan")["shared_with"] == []
+
+
 def test_verifying_all_jobs(site: Site) -> None:
     site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail"))
     page = site.sign_in("ana", "verify")

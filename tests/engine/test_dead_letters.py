@@ -160,12 +160,18 @@ async def test_one_person_is_not_two(engine: Engine, place: Place, clock: FakeCl
 
 
 async def test_a_name_without_authentication_does_not_confirm(engine: Engine, place: Place, clock: FakeClock) -> None:
+    """A typed name proposes at most, and the next proven person proposes again: the typed name may be theirs."""
     _, dlq_id = await buried(engine, clock)
-    proposed = await engine.dead_letters.discard(dlq_id, Scope("ann", "old"), authenticated=False)
-    assert proposed.confirmed is False
-    act = engine.dead_letters.discard(dlq_id, Scope("bob", "really"), authenticated=False)
+    discard = engine.dead_letters.discard
+    assert not (await discard(dlq_id, Scope("ann", "old", shared_with=None))).confirmed
+    act = discard(dlq_id, Scope("bob", "really", shared_with=None))
     await refused_untouched(place, act, "APPROVAL_REQUIRED", 400)
-    assert (await engine.dead_letters.discard(dlq_id, Scope("bob", "really"))).confirmed
+    proposed = await discard(dlq_id, Scope("bob", "really", shared_with=("root",)))
+    assert not proposed.confirmed and proposed.item.proposed_by == "bob"
+    for scope in (Scope("cy", "too", shared_with=None), Scope("cy", "too", shared_with=("Root",)), Scope("root", "me")):
+        await refused_untouched(place, discard(dlq_id, scope), "APPROVAL_REQUIRED", 400)
+    assert not (await discard(dlq_id, Scope("Bob", "my own now"))).confirmed
+    assert (await discard(dlq_id, Scope("cy", "too", shared_with=("Root",)))).confirmed
 
 
 @pytest.mark.parametrize("contract", BURYING)

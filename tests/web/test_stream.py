@@ -201,8 +201,19 @@ async def test_ids_of_pruned_events_are_not_reused(api: Api) -> None:
             assert (await stream.next())["job_id"] == fresh["id"]
 
 
+async def test_a_token_of_one_queue_gets_the_events_of_that_queue(api: Api) -> None:
+    jobs = {queue: await api.submit(queue=queue) for queue in ("b", "a", "c")}
+    viewer = await api.person("v", "viewer", queues=["a", "c"])
+    async with (
+        listening(api) as at,
+        httpx.AsyncClient(base_url=at, headers=viewer.headers) as client,
+        following(client, after="0") as stream,
+    ):
+        assert [event["job_id"] for event in await stream.read(2)] == [jobs["a"]["id"], jobs["c"]["id"]]
+
+
 async def test_revoking_a_token_ends_its_stream_within_a_second(api: Api) -> None:
-    boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer")
+    boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer", rotated=False)
     [token] = [token for token in await api.engine.tokens.list() if token.person == "guest"]
     async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=guest.headers) as client:
         async with asyncio.timeout(20), client.stream("GET", f"{API}/events/stream", timeout=30) as response:

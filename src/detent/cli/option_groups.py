@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from detent.client.app import Detent
 from detent.client.connect import default_url, engine_from, store_from
-from detent.core.access import Scope
+from detent.core.access import Power, Scope, Token
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
 from detent.engine import Engine
@@ -34,8 +35,8 @@ class ActorOptions:
     actor: options.Actor = None
 
     def scope(self) -> Scope:
-        """The scope for the engine's methods."""
-        return Scope(options.actor_or_user(self.actor))
+        """The scope for the engine's methods; the actor is only a name."""
+        return Scope(options.actor_or_user(self.actor), shared_with=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ class AuditOptions:
     actor: options.Actor = None
 
     def scope(self) -> Scope:
-        """The scope for the engine's methods."""
-        return Scope(options.actor_or_user(self.actor), self.reason, getattr(self, "tenant", None))
+        """The scope for the engine's methods; the actor is only a name."""
+        tenant = getattr(self, "tenant", None)
+        return Scope(options.actor_or_user(self.actor), self.reason, tenant, shared_with=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,33 @@ class TenantAuditOptions(AuditOptions):
     """Who acts and why, and the tenant to which the command is restricted."""
 
     tenant: options.Tenant = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOptions:
+    """The token that proves who acts."""
+
+    token: Annotated[str | None, option("Your token: you act as its person. Needed where two people must agree.")] = (
+        None
+    )
+    token_file: Annotated[Path | None, option("A file that holds your token.")] = None
+
+    @property
+    def secret(self) -> str | None:
+        if self.token is not None or self.token_file is None:
+            return self.token
+        try:
+            return self.token_file.read_text("utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(f"--token-file cannot be read: {error}") from None
+
+    async def sign_in(self, engine: Engine, scope: Scope, power: Power) -> tuple[Engine, Scope, Token | None]:
+        """The engine within the limits of the token, and the scope with its person; unchanged without a token."""
+        if self.secret is None:
+            return engine, scope, None
+        token = await engine.tokens.authenticate(self.secret, power)
+        scoped = engine.scoped(tenant=token.tenant_id, reach=token.reach)
+        return scoped, replace(scope, actor=token.person, shared_with=token.shared_with), token
 
 
 @dataclass(frozen=True, slots=True)

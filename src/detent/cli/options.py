@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import sys
 from copy import copy
 from enum import StrEnum
@@ -12,6 +13,9 @@ import typer
 from typer.models import OptionInfo
 
 from detent.observability import job_logs
+
+if sys.platform != "win32":
+    import pwd
 
 
 def option(help: str, *, name: Any = ..., **settings: Any) -> Any:
@@ -62,6 +66,16 @@ Yes = Annotated[bool, option("Do not ask for confirmation.")]
 Rate = Annotated[float | None, option("Spread the new jobs: this many become due per second.")]
 TextFilter = Annotated[str | None, option("Only rows that contain this text (ids, keys, error codes, payloads).")]
 LogFormatOption = Annotated[LogFormat, option("Format of log lines; json adds the ids of the job to each line.")]
+
+
+def system_user() -> str:
+    """The operating system's name of the user, whatever the environment says."""
+    if sys.platform == "win32":
+        return getpass.getuser()
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user id without a name, as in some containers
+        return str(os.getuid())
 
 
 def actor_or_user(actor: str | None) -> str:

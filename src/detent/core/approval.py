@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from .access import same_person
+from .access import Signer, count_people, same_person
 from .errors import InvalidInput, check_number
 from .job import ApprovalRequest, Micros
 
@@ -29,6 +29,12 @@ class Vote:
     reason: str | None
     roles: tuple[str, ...] | None
     at: Micros
+    shared_with: tuple[str, ...] | None = ()
+    """Who else may have voted under this name, see `Signer`."""
+
+    @property
+    def signer(self) -> Signer:
+        return Signer(self.person, self.shared_with)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Approval:
     @property
     def missing(self) -> int:
         """How many more people must approve."""
-        return max(0, self.request.quorum - sum(vote.approved for vote in self.votes))
+        return max(0, self.request.quorum - count_people(vote.signer for vote in self.votes if vote.approved))
 
 
 def make_approval_request(summary: str, about: Any, roles: Sequence[str], quorum: int, default: Any) -> ApprovalRequest:
@@ -74,7 +80,22 @@ def verdict(request: ApprovalRequest, votes: Sequence[Vote]) -> str | None:
     """The decision of these votes, or None. One rejection rejects; a quorum of different people approves."""
     if any(not vote.approved for vote in votes):
         return REJECT
-    return APPROVE if len({same_person(vote.person) for vote in votes}) >= request.quorum else None
+    return APPROVE if count_people(vote.signer for vote in votes) >= request.quorum else None
+
+
+def earlier_vote(votes: Sequence[Vote], person: str) -> Vote | None:
+    return next((vote for vote in votes if same_person(vote.person) == same_person(person)), None)
+
+
+def first_doubt(votes: Sequence[Vote], vote: Vote) -> Vote | None:
+    """The earlier vote that may be of the same person as this approval, so that it adds nobody; None: it adds one.
+
+    Votes under unproven names do not stand in the way of a proven one: they only count while there is no other.
+    """
+    if not vote.approved:
+        return None
+    before = [v for v in votes if v.shared_with is not None or vote.shared_with is None]
+    return next((v for v in before if count_people((v.signer, vote.signer)) < 2), None)
 
 
 def may_decide(request: ApprovalRequest, roles: Sequence[str] | None) -> bool:

@@ -96,6 +96,10 @@ class TenantViolation(DetentError, code="TENANT_SCOPE_VIOLATION", http_status=40
     """The job or other object belongs to another tenant."""
 
 
+class ScopeViolation(DetentError, code="TOKEN_SCOPE_VIOLATION", http_status=403):
+    """The request names a queue, a job type or a resource outside of what the token is limited to."""
+
+
 class QuotaExceeded(DetentError, code="TENANT_BACKLOG_FULL", http_status=429, retryable=True):
     """The tenant's backlog quota is full."""
 

@@ -158,6 +158,8 @@ class DeadLetter:
     requeued_as: str | None = None
     proposed_by: str | None = None
     proposed_reason: str | None = None
+    proposed_with: str | None = None
+    """JSON: who else may have made the proposal, see `core.access.Signer`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from detent.core.access import Scope, same_person
+from detent.core.access import Scope, Signer, count_people, reason_for_doubt
 from detent.core.contract.model import Phase
 from detent.core.errors import (
     ApprovalRequired,
@@ -118,12 +118,13 @@ class DeadLetters(Service):
         )
 
     @writes
-    async def discard(self, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True) -> Discard:
+    async def discard(self, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
         """Discard a dead letter; where the contract needs two people, the first call only proposes it.
 
-        authenticated False: the actor is a name that anybody can give. It may propose, but not confirm.
+        Someone whose name is not proven (`scope.shared_with` is None) may propose, but not confirm, and the next person
+        who proves theirs becomes the one who proposes.
         """
-        return await discard_dead_letter(self._runtime, tx, dlq_id, scope, authenticated=authenticated)
+        return await discard_dead_letter(self._runtime, tx, dlq_id, scope)
 
     async def requeue_many(
         self,
@@ -279,9 +280,7 @@ async def _submit_copy(
     return submitted
 
 
-async def discard_dead_letter(
-    runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope, *, authenticated: bool = True
-) -> Discard:
+async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
     item = await _find(runtime, tx, dlq_id, scope)
     contract = runtime.contract(item.contract)
@@ -290,18 +289,17 @@ async def discard_dead_letter(
         message = f"dead letter {dlq_id} is {item.status}, only an open one can be discarded"
         raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
     _check_discard(scope, required)
-    person, reason = scope.actor.strip(), scope.reason
-    people = contract.discard_people
-    if people > 1 and item.proposed_by is None:
+    person, reason, second = scope.actor.strip(), scope.reason, scope.signer
+    first = _proposer(item) if contract.discard_people > 1 else None
+    if contract.discard_people > 1 and (first is None or second.is_surer_than(first)):
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
+        item = replace(item, proposed_with=json.dumps(scope.shared_with, ensure_ascii=False))
         await tx.dead_letters.put_dead_letter(item)
         await audit(tx, Scope(person, reason), "dlq.discard.propose", dlq_id, item.tenant_id)
         return Discard(item, confirmed=False)
-    if people > 1 and same_person(item.proposed_by or "") == same_person(person):
-        raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
-    if people > 1 and not authenticated:
-        message = f"{item.proposed_by} proposed this discard; another person must confirm it with their own token"
-        raise ApprovalRequired(f"{message}: with --token or $DETENT_TOKEN, or on the dashboard", code=required)
+    if first is not None and count_people((first, second)) < contract.discard_people:
+        message = f"{first.person} proposed this discard; another person must confirm it"
+        raise ApprovalRequired(f"{message}: {reason_for_doubt(first, second)}", code=required)
     item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
     await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
@@ -315,9 +313,16 @@ def _check_discard(scope: Scope, code: str | None = None) -> None:
         raise ApprovalRequired("a discard needs a named person and a reason", code=code)
 
 
+def _proposer(item: DeadLetter) -> Signer | None:
+    """Who proposed the discard; None: nobody."""
+    shared_with = json.loads(item.proposed_with or "[]")
+    names = None if shared_with is None else tuple(shared_with)
+    return None if item.proposed_by is None else Signer(item.proposed_by, names)
+
+
 async def _find(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope | None = None) -> DeadLetter:
     item = await tx.dead_letters.dead_letter(dlq_id)
-    if item is None or not runtime.sees(item.tenant_id):
+    if item is None or not runtime.sees(item):
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     runtime.require_tenant(item.tenant_id, scope, f"dead letter {dlq_id}", dlq_id=dlq_id)
     return item

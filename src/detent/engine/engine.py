@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from detent.core.access import Reach
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable
@@ -86,17 +87,18 @@ class Engine(Runtime):
         store = self.store.sibling()
         return self._copy(store=store, quota_cache=QuotaCache(store), relay=None)
 
-    def scoped(self, *, tenant: str | None, payloads: bool = True) -> "Engine":
+    def scoped(self, *, tenant: str | None, payloads: bool = True, reach: Reach | None = None) -> "Engine":
         """This engine limited to one tenant; None: to no other than it is. payloads False: it neither searches,
-        compares nor shows payloads.
+        compares nor shows payloads. reach: the queues and job types to which it is limited as well.
 
-        Its operations see and change nothing of other tenants: an id of another tenant is unknown (NotFound). What
-        names another tenant, and the operations of operators and workers, raise TenantViolation.
+        Its operations see and change nothing else: an id of another tenant, or out of reach, is unknown (NotFound).
+        What names another tenant, and the operations of operators and workers, raise TenantViolation.
         """
         tenant, payloads = self.tenant_for(tenant, f"tenant {tenant}"), payloads and self.payloads
-        if (tenant, payloads) == (self.tenant, self.payloads):
+        reach = reach or self.reach
+        if (tenant, payloads, reach) == (self.tenant, self.payloads, self.reach):
             return self
-        return self._copy(tenant=tenant, payloads=payloads)
+        return self._copy(tenant=tenant, payloads=payloads, reach=reach)
 
     def _copy(self, **changes: Any) -> "Engine":
         """This engine with other attributes; its services are built anew."""
@@ -118,6 +120,9 @@ class Engine(Runtime):
             raise InvalidInput(
                 f"lease_seconds must be above 0 and at most {MAX_LEASE:.0f}, and limit at least 0", code="CLAIM_INVALID"
             )
+        if self.reach.is_limited:
+            options["queues"] = self.reach.within_queues(options.get("queues"))
+            options["job_types"] = self.reach.within_types(options.get("job_types"))
         return ClaimRequest(worker, self.ids.token(), limit, int(lease * SECOND), **options)
 
     @operators_only
@@ -126,7 +131,7 @@ class Engine(Runtime):
         check_outcome(outcome)
 
         async def act(tx: Tx) -> Change | Refused:
-            job = (await tx.jobs.lock([job_id])).get(job_id)
+            job = (await self._reached(tx, [job_id])).get(job_id)
             name = job.contract if job else ""
             return await settle_job(self, tx, job, Settlement(job_id, token, name, outcome))
 
@@ -265,7 +270,21 @@ class Engine(Runtime):
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
         if not held:
             return Extended()
-        return await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
+        lease = int(lease_seconds * SECOND)
+        if not self.reach.is_limited:
+            return await self.store.write(lambda tx: tx.claims.extend(held, lease))
+
+        async def act(tx: Tx) -> Extended:
+            rows = await self._reached(tx, list(held))
+            extended = await tx.claims.extend({job_id: held[job_id] for job_id in rows}, lease)
+            return replace(extended, lost=extended.lost | (held.keys() - rows.keys()))
+
+        return await self.store.write(act)
+
+    async def _reached(self, tx: Tx, ids: Sequence[str]) -> dict[str, Job]:
+        """Lock these jobs; those that this engine does not reach are left out, as if they did not exist."""
+        rows = await tx.jobs.lock(ids)
+        return {job_id: job for job_id, job in rows.items() if self.reach.includes(job.queue, job.job_type)}
 
     @operators_only
     async def expire(self, limit: int = 100) -> list[Job]:

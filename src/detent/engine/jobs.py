@@ -60,7 +60,7 @@ class Jobs(Service):
     async def submit_many(self, submissions: Sequence[Submission]) -> builtins.list[Submitted]:
         """Create all of these jobs or none. Raises InvalidInput before anything is written."""
         runtime = self._runtime
-        if runtime.tenant is not None:
+        if runtime.tenant is not None or runtime.reach.is_limited:
             submissions = [await self._within_tenant(submission) for submission in submissions]
         now = runtime.store.now()
         return await submit_prepared(runtime, [prepare(runtime, submission, now) for submission in submissions])
@@ -70,7 +70,7 @@ class Jobs(Service):
         if not payloads:
             return []
         runtime = self._runtime
-        if runtime.tenant is not None:
+        if runtime.tenant is not None or runtime.reach.is_limited:
             submission = await self._within_tenant(submission)
         now, tenant_quotas = runtime.store.now(), await runtime.quota_cache.quotas()
         batch = None if submission.tenant_id in tenant_quotas else prepare_uniform(runtime, submission, payloads, now)
@@ -85,6 +85,7 @@ class Jobs(Service):
         return [SubmittedId(submitted.job.id, submitted.hit) for submitted in await submit_prepared(runtime, prepared)]
 
     async def _within_tenant(self, submission: Submission) -> Submission:
+        """The submission in the runtime's tenant, below a parent that the runtime reaches."""
         tenant = self._runtime.tenant_of_new(submission.tenant_id, "a job")
         if submission.requeued_from is not None or submission.effect_root is not None:
             raise InvalidInput(

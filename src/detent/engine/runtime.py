@@ -11,13 +11,14 @@ from dataclasses import replace
 from functools import update_wrapper, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from detent.core.access import Scope
+from detent.core.access import EVERYTHING, Scope
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, find_contract
 from detent.core.contract.model import Contract, key_space
 from detent.core.errors import InvalidInput, NotFound, TenantViolation
-from detent.core.job import Change, Job
+from detent.core.job import Change, DeadLetter, Job
 from detent.core.retry import Jitter, deterministic_jitter
+from detent.core.schedule import Schedule
 from detent.ports.access import AuditRow
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
@@ -49,6 +50,8 @@ class Runtime:
     """Set by `Engine.scoped`: all acts are limited to this tenant."""
     payloads: bool = True
     """Set by `Engine.scoped`: False for callers that may not see payloads, see `engine.payload_access`."""
+    reach = EVERYTHING
+    """Set by `Engine.scoped`: acts on jobs, dead letters and schedules are limited to these queues and job types."""
 
     def __init__(
         self,
@@ -103,14 +106,14 @@ class Runtime:
         """
         tenant = self.tenant_of(scope)
         job = (await tx.jobs.lock([job_id])).get(job_id)
-        if job is None or not self.sees(job.tenant_id):
+        if job is None or not self.sees(job):
             return await self._find_task(tx, job_id, tenant)
         self.require_tenant(job.tenant_id, scope, f"job {job_id}", job_id=job_id)
         return job
 
-    def sees(self, tenant_id: str | None) -> bool:
-        """False for what belongs to another tenant: its id must answer exactly as an unknown one."""
-        return self.tenant in (None, tenant_id)
+    def sees(self, item: Job | DeadLetter | Schedule) -> bool:
+        """False for what belongs to another tenant or is out of reach: its id must answer exactly as an unknown one."""
+        return self.tenant in (None, item.tenant_id) and self.reach.includes(item.queue, item.job_type)
 
     def require_tenant(self, tenant_id: str, scope: Scope | None, what: str, **extra: Any) -> None:
         if scope is not None and scope.tenant not in (None, tenant_id):
@@ -121,7 +124,8 @@ class Runtime:
         spaces = [key_space(c.name, "task_id") for c in self.contracts.values() if c.keys.task_id_is_key]
         storable = "\x00" not in task_id and task_id.encode("utf-8", "ignore").decode() == task_id
         locked = await tx.jobs.lock(await tx.jobs.last_jobs_of_task(task_id, spaces) if storable else [])
-        jobs = [job for job in locked.values() if tenant in (None, job.tenant_id)]
+        includes = self.reach.includes
+        jobs = [j for j in locked.values() if tenant in (None, j.tenant_id) and includes(j.queue, j.job_type)]
         if not jobs:
             raise NotFound(f"job {task_id!r} does not exist; check the id, it may have been pruned", job_id=task_id)
         if len(jobs) > 1:
@@ -151,7 +155,7 @@ class Runtime:
         return self.tenant_for(requested, f"{what} of tenant {requested}") or requested
 
     def visible(self, filter: Filter) -> Filter:
-        """The filter limited to what the caller may see: the runtime's tenant, and no payloads if they are hidden.
+        """The filter limited to what the caller may see: its tenant and reach, and no payloads if they are hidden.
 
         A status that is only shown for long waits selects these.
         """
@@ -160,7 +164,9 @@ class Runtime:
             if shown and filter.contract in (None, contract.name):
                 filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
         tenant = self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}")
-        return replace(filter if self.payloads else searched_outside(filter), tenant_id=tenant)
+        queues, job_types = self.reach.queues or None, self.reach.job_types or None
+        filter = filter if self.payloads else searched_outside(filter)
+        return replace(filter, tenant_id=tenant, queues=queues, job_types=job_types)
 
 
 class Service:

@@ -28,6 +28,9 @@ class Filter:
     """True: only jobs in a long wait that the contract's view shows as a status of its own."""
     text_outside: str | None = None
     """Like `text`, but searched in ids, keys and codes only: for callers that may not see payloads."""
+    queues: tuple[str, ...] | None = None
+    """Only these queues and job types: those that the caller's token reaches."""
+    job_types: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

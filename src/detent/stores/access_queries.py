@@ -13,14 +13,16 @@ from .rows import as_text, columns_of, with_json
 
 TOKEN_COLUMNS, SESSION_COLUMNS = columns_of(Token), columns_of(Session)
 _AUDIT_TESTS = {"before": "n < :before", "tenant": "tenant_id = :tenant", "subject": "subject = :subject"}
-_PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles")
+_PAYLOADS = TOKEN_COLUMNS.index("payloads")
+_LISTS = ("roles", "queues", "job_types", "shared_with")
+"""Columns of a token that hold a list of names as JSON."""
 
 
 class AccessQueries(NamedQueries):
     """Access tokens, the audit log, and stored HTTP responses by caller (`asker`) and idempotency key."""
 
     async def put_token(self, token: Token) -> None:
-        await self.change("put_token", **{**asdict(token), "roles": json.dumps(token.roles, ensure_ascii=False)})
+        await self.change("put_token", **asdict(token) | {name: as_text(getattr(token, name)) for name in _LISTS})
 
     async def token_by_digest(self, digest: str) -> Token | None:
         return await self.fetch_one(_token, "token_by_digest", digest=digest)
@@ -95,5 +97,7 @@ def _audit_row(number: int, at: Micros, *entry: Any) -> AuditRow:
 def _token(*row: Any) -> Token:
     values = list(row)
     values[_PAYLOADS] = bool(values[_PAYLOADS])
-    values[_ROLES] = tuple(json.loads(values[_ROLES]))
+    for name in _LISTS:
+        position = TOKEN_COLUMNS.index(name)
+        values[position] = tuple(json.loads(values[position]))
     return Token(*values)

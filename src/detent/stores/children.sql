@@ -101,13 +101,13 @@ UPDATE detent.approvals SET decision = :decision, decided_at = :at, expired = :e
 WHERE job_id = :job_id AND name = :name AND decision IS NULL;
 
 -- name: votes
-SELECT person, approved, reason, roles, at FROM detent.votes WHERE job_id = :job_id AND name = :name ORDER BY at, person;
+SELECT person, approved, reason, roles, at, shared_with FROM detent.votes WHERE job_id = :job_id AND name = :name ORDER BY at, person;
 
 -- name: put_vote
-INSERT INTO detent.votes (job_id, name, person, approved, reason, roles, at)
-VALUES (:job_id, :name, :person, :approved, :reason, :roles, :at)
+INSERT INTO detent.votes (job_id, name, person, approved, reason, roles, at, shared_with)
+VALUES (:job_id, :name, :person, :approved, :reason, :roles, :at, :shared_with)
 ON CONFLICT (job_id, name, person) DO UPDATE SET approved = excluded.approved, reason = excluded.reason,
-  roles = excluded.roles, at = excluded.at;
+  roles = excluded.roles, at = excluded.at, shared_with = excluded.shared_with;
 
 -- name: drop_votes
 DELETE FROM detent.votes WHERE job_id = :job_id AND name = :name;

@@ -12,7 +12,7 @@ from detent.ports.children import ChildCount, ChildState
 from detent.ports.claims import Success
 
 from .named_queries import NamedQueries
-from .rows import job_from
+from .rows import as_text, job_from
 
 
 class ChildrenQueries(NamedQueries):
@@ -114,9 +114,8 @@ class ApprovalQueries(ChildrenQueries):
         await self.change("put_approval", job_id=approval.job_id, name=approval.name, **values)
 
     async def put_vote(self, job_id: str, name: str, vote: Vote) -> None:
-        roles = None if vote.roles is None else json.dumps(vote.roles, ensure_ascii=False)
-        values = {"approved": vote.approved, "reason": vote.reason, "roles": roles, "at": vote.at}
-        await self.change("put_vote", job_id=job_id, name=name, person=vote.person, **values)
+        names = {"roles": as_text(vote.roles), "shared_with": as_text(vote.shared_with)}
+        await self.change("put_vote", job_id=job_id, name=name, **{**asdict(vote), **names})
 
     async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None:
         await self.change("decide_approval", job_id=job_id, name=name, decision=decision, at=at, expired=expired)
@@ -127,5 +126,9 @@ class ApprovalQueries(ChildrenQueries):
         return [job_from(row) for row in rows]
 
 
-def _vote(person: str, approved: bool, reason: str | None, roles: str | None, at: Micros) -> Vote:
-    return Vote(person, bool(approved), reason, None if roles is None else tuple(json.loads(roles)), at)
+def _vote(person: str, approved: bool, reason: str | None, roles: str | None, at: Micros, shared: str | None) -> Vote:
+    return Vote(person, bool(approved), reason, _names(roles), at, _names(shared))
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(json.loads(text))

@@ -44,13 +44,26 @@ class NamedQueries(ABC):
         return [job_from(row) for row in await self.query(name, where, **values)]
 
     async def matching(self, name: str, tests: Mapping[str, str], /, **values: Any) -> list[Row]:
-        """The rows that pass the tests, which are SQL; a test whose value is None is left out."""
+        """The rows that pass the tests, which are SQL; a test whose value is None is left out.
+
+        A tuple of names is passed as one text of lines.
+        """
         absent = [test for test in tests if values[test] is None]
         where = " AND ".join(sql for test, sql in tests.items() if test not in absent) or "true"
-        given = {name: value for name, value in values.items() if name not in absent}
+        given = {
+            name: "\n".join(("", *value, "")) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if name not in absent
+        }
         return await self.query(name, where.replace("{contains}", self.contains), **given)
 
     async def number(self, name: str, where: str | None = None, /, **values: Any) -> int:
         """The first column of the only row of a named query."""
         value: int = (await self.query(name, where, **values))[0][0]
         return value
+
+
+REACH_TESTS = {
+    f"{column}s": f"{{contains}}(:{column}s, '\n' || {column} || '\n') > 0" for column in ("queue", "job_type")
+}
+"""Tests of jobs, dead letters and schedules for `Filter.queues` and `Filter.job_types`; names have no line breaks."""

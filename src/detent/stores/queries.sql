@@ -136,7 +136,8 @@ WHERE l.status = 'open' AND l.contract {any:SELECT value FROM {texts:contracts}}
 -- name: put_dead_letter
 INSERT INTO detent.dead_letters ({dead_columns}) VALUES ({dead_places})
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
-  requeued_as = excluded.requeued_as, proposed_by = excluded.proposed_by, proposed_reason = excluded.proposed_reason;
+  requeued_as = excluded.requeued_as, proposed_by = excluded.proposed_by, proposed_reason = excluded.proposed_reason,
+  proposed_with = excluded.proposed_with;
 
 -- name: dead_letters
 SELECT {dead_columns} FROM detent.dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;

@@ -10,7 +10,7 @@ from detent.core.schedule import Advance, Fire, Schedule
 from detent.ports.listing import Filter
 from detent.ports.schedules import MissedSchedule, OldFire
 
-from .named_queries import NamedQueries
+from .named_queries import REACH_TESTS, NamedQueries
 from .rows import columns_of
 
 SCHEDULE_COLUMNS = columns_of(Schedule)
@@ -113,6 +113,7 @@ def _row(advance: Advance) -> dict[str, Any]:
 _TEXT = "id || ' ' || name || ' ' || job_type || ' ' || expression"
 _FILTERS = {
     **{name: f"{name} = :{name}" for name in ("contract", "queue", "tenant_id", "job_type")},
+    **REACH_TESTS,
     "before": "id < :before",
     "text": f"{{contains}}({_TEXT} || ' ' || payload, :text) > 0",
     "text_outside": f"{{contains}}({_TEXT}, :text_outside) > 0",

@@ -22,7 +22,7 @@ from .children_queries import ApprovalQueries
 from .lanes import FIRST_SUSPECT_LANE, LANE_PLACEHOLDERS, lane
 from .limit_queries import LimitQueries
 from .metrics_queries import MetricsQueries
-from .named_queries import Row
+from .named_queries import REACH_TESTS, Row
 from .outbox_queries import OutboxQueries
 from .rows import (
     JOB_COLUMNS,
@@ -425,7 +425,7 @@ class StoreTx(Tx):
 _PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")
 _PRUNED = ("notes", "steps", "signals", "dead_letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
-_CREATED_FILTERS = {"since": "created_at >= :since", "until": "created_at <= :until"}
+_CREATED_FILTERS = {"since": "created_at >= :since", "until": "created_at <= :until", **REACH_TESTS}
 _DEAD_LETTER_TEXT = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
 _JOB_TEXT = (
     "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "

@@ -29,8 +29,11 @@ class Api:
         self.clients.append(client)
         return client
 
-    async def person(self, name: str, role: str, **options: Any) -> httpx.AsyncClient:
-        _, secret = await self.engine.tokens.create(name, role, Scope("test"), **options)
+    async def person(self, name: str, role: str, *, rotated: bool = True, **options: Any) -> httpx.AsyncClient:
+        """A client with a new token, which only this person knows unless rotated is False."""
+        token, secret = await self.engine.tokens.create(name, role, Scope("test"), **options)
+        if rotated and token.is_valid(self.engine.store.now()):
+            _, secret = await self.engine.tokens.rotate(secret)
         self.app.state.web.authenticator.clear_cache()
         return self.client(secret)
 

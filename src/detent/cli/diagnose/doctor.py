@@ -8,6 +8,7 @@ from rich.text import Text
 from detent.cli.option_groups import ConnectionOptions
 from detent.cli.output import EXIT_NO, EXIT_OK, Cell, pluralize
 from detent.client.connect import default_url, store_from
+from detent.core.access import Token
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Phase
@@ -38,6 +39,7 @@ class Snapshot:
     expired: list[Job]
     newest: Job | None
     changed: list[str]
+    tokens: list[Token]
 
     @property
     def live(self) -> list[WorkerRow]:
@@ -77,6 +79,7 @@ def run_checks(url: str) -> Iterator[Finding]:
     yield _workers(snapshot)
     yield from _types(snapshot)
     yield _leases(snapshot)
+    yield from _tokens(snapshot)
     store = store_from(url)
     yield _clock(snapshot, SystemClock().now() if isinstance(store, SqliteStore) else snapshot.stats.now)
     yield from check_streams(url)
@@ -98,7 +101,7 @@ async def _read_snapshot(engine: Engine) -> Snapshot:
     changed = [
         name for name, builtin in CONTRACTS.items() if contract_to(engine.contracts[name]) != contract_to(builtin)
     ]
-    return Snapshot(stats, expired, newest[0] if newest else None, changed)
+    return Snapshot(stats, expired, newest[0] if newest else None, changed, await engine.tokens.list())
 
 
 def _location(database: Database) -> Finding:
@@ -172,6 +175,17 @@ def _leases(snapshot: Snapshot) -> Finding:
     message = f"{number} expired and not reclaimed, the oldest {span(snapshot.stats.now - oldest)} ago"
     advice = "start a worker: every worker reclaims expired leases; if one is running, check its log"
     return Finding("leases", False, message, advice)
+
+
+def _tokens(snapshot: Snapshot) -> Iterator[Finding]:
+    """Finds tokens that expire within 14 days."""
+    now = snapshot.stats.now
+    soon = sorted({t.person for t in snapshot.tokens if t.expires_soon(now)})
+    if soon:
+        advice = "create new ones with `detent token create` before, see `detent token list`"
+        yield Finding("tokens", False, f"tokens of {', '.join(soon)} expire within 14 days", advice)
+    elif snapshot.tokens:
+        yield Finding("tokens", True, "no token expires within 14 days")
 
 
 def _clock(snapshot: Snapshot, now: Micros) -> Finding:

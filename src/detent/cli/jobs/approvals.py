@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import typer
+
 from detent.cli.operate.contracts import COLOURS
-from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions
+from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions, TokenOptions
 from detent.cli.options import JobId, Tenant, option
 from detent.cli.output import pluralize, relative_time, shorten
+from detent.core.access import Power, Role, Token, deciding_roles, same_person
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.engine import Engine
@@ -24,7 +27,9 @@ AsTree = Annotated[bool, option("Draw a text tree instead.", name="--tree")]
 class DecisionOptions:
     """Who decides, in which role, and on which version of the question."""
 
-    by: Annotated[str | None, option("The person who decides; default: --actor, else your user name.")] = None
+    by: Annotated[
+        str | None, option("The person who decides; default: that of the token, --actor, else your user name.")
+    ] = None
     role: Annotated[str | None, option("Your role; checked if the approval requires roles.")] = None
     digest: Annotated[
         str | None, option("Decide only if the approval still has this digest; the first 8 digits are enough.")
@@ -61,24 +66,48 @@ def _row(now: Micros, approval: OpenApproval) -> list[str]:
 
 
 @group.command("approve")
-def approve(job_id: JobId, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
-    """Approve a job that waits for approval; it continues when enough people have approved."""
-    _decide(True, job_id, decision, audit, connection)
+def approve(
+    job_id: JobId,
+    decision: DecisionOptions,
+    audit: TenantAuditOptions,
+    token: TokenOptions,
+    connection: ConnectionOptions,
+) -> None:
+    """Approve a job that waits for approval; it continues when enough people have approved.
+
+    Where more than one must approve, each needs a token: a name that is typed counts as one person at most.
+    """
+    _decide(True, job_id, decision, audit, token, connection)
 
 
 @group.command("reject")
-def reject(job_id: JobId, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+def reject(
+    job_id: JobId,
+    decision: DecisionOptions,
+    audit: TenantAuditOptions,
+    token: TokenOptions,
+    connection: ConnectionOptions,
+) -> None:
     """Reject a job that waits for approval: it fails, or its handler receives the rejection."""
-    _decide(False, job_id, decision, audit, connection)
+    _decide(False, job_id, decision, audit, token, connection)
 
 
 def _decide(
-    approved: bool, job_id: str, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions
+    approved: bool,
+    job_id: str,
+    decision: DecisionOptions,
+    audit: TenantAuditOptions,
+    token_options: TokenOptions,
+    connection: ConnectionOptions,
 ) -> None:
-    roles = None if decision.role is None else [decision.role]
-    scope = replace(audit, actor=decision.by or audit.actor).scope()
+    typed = replace(audit, actor=decision.by or audit.actor).scope()
 
-    async def act(engine: Engine) -> tuple[Contract, Job, int]:
+    async def act(full_engine: Engine) -> tuple[Contract, Job, int]:
+        engine, scope, token = await token_options.sign_in(full_engine, typed, Power.REVIEW)
+        roles = None if decision.role is None else [decision.role]
+        if token is not None:
+            _check_typed(decision, token)
+            roles = roles or deciding_roles(Role(token.role), token.roles)
         decide = engine.approvals.approve if approved else engine.approvals.reject
         job = await decide(job_id, scope, roles=roles, digest=decision.digest)
         waiting = await engine.approvals.of_job(job.id) if job.wait_name else []
@@ -88,6 +117,14 @@ def _decide(
     contract, job, missing = connection.run(act)
     remaining = f"; {pluralize(missing, 'more approval')} needed" if missing else ""
     connection.print_result(job_view(contract, job), f"{job.id} {job.status}{remaining}")
+
+
+def _check_typed(decision: DecisionOptions, token: Token) -> None:
+    """A name or a role on the command line must be one of the token's."""
+    if decision.by is not None and same_person(decision.by) != same_person(token.person):
+        raise typer.BadParameter(f"--by {decision.by}, but the token is of {token.person}; leave --by out")
+    if decision.role is not None and decision.role not in deciding_roles(Role(token.role), token.roles):
+        raise typer.BadParameter(f"the token of {token.person} does not have the role {decision.role}")
 
 
 @group.command("draw")

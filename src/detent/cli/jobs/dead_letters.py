@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from detent.cli.loader import load_app
-from detent.cli.option_groups import BulkOptions, CommandGroup, ConnectionOptions, PageOptions, TenantAuditOptions
+from detent.cli.option_groups import (
+    BulkOptions,
+    CommandGroup,
+    ConnectionOptions,
+    PageOptions,
+    TenantAuditOptions,
+    TokenOptions,
+)
 from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
 from detent.core.access import Power, Scope
@@ -154,7 +161,7 @@ def discard(
     all_open: AllOpen = False,
     bulk: BulkOptions,
     audit: TenantAuditOptions,
-    token: Annotated[str | None, option("Your token: you act as its person. Needed to confirm a discard.")] = None,
+    token: TokenOptions,
     connection: ConnectionOptions,
 ) -> int:
     """Discard dead letters. If the contract requires two people, the first proposes and another confirms."""
@@ -162,7 +169,7 @@ def discard(
     _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
         discarded = connection.run(lambda engine: _discard(engine, dlq_id, audit.scope(), token))
-        proposed = "discard proposed; another person confirms it with the same command and their own --token"
+        proposed = "discard proposed; another person confirms it with the same command and their own token"
         view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
         connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
         return 0
@@ -174,12 +181,10 @@ def discard(
     return _run_in_bulk(act, "discarded", bulk, connection)
 
 
-async def _discard(engine: Engine, dlq_id: str, scope: Scope, secret: str | None) -> Discard:
+async def _discard(engine: Engine, dlq_id: str, scope: Scope, token: TokenOptions) -> Discard:
     """Discard as the person of the token; without one the actor is only a name, which cannot confirm."""
-    if secret is not None:
-        token = await engine.tokens.authenticate(secret, Power.DISCARD)
-        scope = replace(scope, actor=token.person, tenant=token.tenant_id or scope.tenant)
-    return await engine.dead_letters.discard(dlq_id, scope, authenticated=secret is not None)
+    scoped, scope, _ = await token.sign_in(engine, scope, Power.DISCARD)
+    return await scoped.dead_letters.discard(dlq_id, scope)
 
 
 def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from detent.core.access import Scope, same_person
-from detent.core.approval import APPROVE, Approval, Vote, may_decide, verdict
+from detent.core.access import Scope, reason_for_doubt
+from detent.core.approval import APPROVE, Approval, Vote, earlier_vote, first_doubt, may_decide, verdict
 from detent.core.contract.model import Contract, Move
 from detent.core.decide import decide
 from detent.core.errors import ApprovalRequired, DetentError
@@ -79,7 +79,8 @@ class Approvals(Service):
         _check_digest(job, approval, digest)
         if approval is not None:
             check_name(scope.actor, "actor")
-            vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
+            names = None if roles is None else tuple(roles)
+            vote = Vote(scope.actor.strip(), approved, scope.reason, names, tx.now, scope.shared_with)
             return await _vote(tx, contract, job, approval, vote)
         return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
 
@@ -95,7 +96,8 @@ class Approvals(Service):
         while len(approvals) < limit:
             jobs = await tx.approvals.awaiting_approval(self.tenant, after, limit)
             for job in jobs:
-                if job.status in self._runtime.contract(job.contract).approval_statuses:
+                reached = self._runtime.reach.includes(job.queue, job.job_type)
+                if reached and job.status in self._runtime.contract(job.contract).approval_statuses:
                     approval = await tx.approvals.approval(job.id, job.wait_name) if job.wait_name else None
                     if approval is None or may_decide(approval.request, roles):
                         approvals.append(OpenApproval(job, approval))
@@ -129,10 +131,14 @@ def approval_view(approval: Approval, *, payloads: bool = True) -> dict[str, Any
         "decided_at": iso(approval.decided_at),
         "expired": approval.expired,
         "votes": [
-            {**asdict(vote), "roles": None if vote.roles is None else list(vote.roles), "at": iso(vote.at)}
+            {**columns(vote, "person", "approved", "reason"), "roles": _listed(vote.roles), "at": iso(vote.at)}
             for vote in approval.votes
         ],
     }
+
+
+def _listed(roles: tuple[str, ...] | None) -> list[str] | None:
+    return None if roles is None else list(roles)
 
 
 async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
@@ -164,16 +170,28 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
             http_status=403,
             roles=list(approval.request.roles),
         )
-    earlier = next((v for v in approval.votes if same_person(v.person) == same_person(vote.person)), None)
-    if earlier is not None and earlier.approved == vote.approved:
-        message = f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed"
+    earlier = earlier_vote(approval.votes, vote.person)
+    others = [v for v in approval.votes if v is not earlier]
+    doubtful = first_doubt(others, vote)
+    if earlier is not None and earlier.approved == vote.approved and not vote.signer.is_surer_than(earlier.signer):
+        message = f"{vote.person} has already approved"
+    elif doubtful is not None:
+        message = f"{doubtful.person} has already approved, and {reason_for_doubt(doubtful.signer, vote.signer)}"
+    else:
+        message = None
+    if message is not None:
+        message += f"; {approval.missing} more approvals by other people are needed"
         raise ApprovalRequired(message, code=contract.code("approval_required"), missing=approval.missing)
     at = max(tx.now, job.updated_at)
     vote = replace(vote, at=at, person=earlier.person if earlier else vote.person)
-    votes = [*(v for v in approval.votes if v is not earlier), vote]
+    votes = [*others, vote]
     decision = verdict(approval.request, votes)
-    roles = None if vote.roles is None else list(vote.roles)
-    note_data = {"name": approval.name, "digest": approval.request.digest, "reason": vote.reason, "roles": roles}
+    note_data = {
+        "name": approval.name,
+        "digest": approval.request.digest,
+        "reason": vote.reason,
+        "roles": _listed(vote.roles),
+    }
     await tx.approvals.put_vote(job.id, approval.name, vote)
     name = "approval.given" if vote.approved else contract.approval_notes.get("rejected") or "approval.rejected"
     await tx.log.add_notes([job.note(name, tx.now, vote.person, note_data)])

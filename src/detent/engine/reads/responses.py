@@ -335,9 +335,13 @@ class CallerResponse(TypedDict):
     """The person behind the token and what the token permits."""
 
     name: str
-    role: Annotated[str, "viewer, operator, reviewer or admin."]
+    role: Annotated[str, "worker, producer, viewer, operator, reviewer or admin."]
     tenant: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
+    queues: Annotated[list[str], "The queues that the token is limited to; empty for all."]
+    job_types: Annotated[list[str], "The job types that the token is limited to; empty for all."]
     payloads: Annotated[bool, "Whether payloads, results and error messages are shown."]
+    shared_with: Annotated[list[str] | None, "Who else knows the token; null: no token proves who the caller is."]
+    expires_at: Annotated[Timestamp | None, "When the token expires; null: never."]
     open: Annotated[bool, "True if this API needs no token, because none was ever created."]
     roles: Annotated[list[str] | None, "Roles that count in approvals; null if unknown."]
     powers: Annotated[list[str], "What the role permits."]
@@ -356,11 +360,15 @@ class TokenInfo(TypedDict):
     role: str
     roles: Annotated[list[str], "Further roles that count in approvals."]
     tenant: str | None
+    queues: Annotated[list[str], "The queues that it is limited to; empty for all."]
+    job_types: Annotated[list[str], "The job types that it is limited to; empty for all."]
     payloads: bool
+    shared_with: Annotated[list[str], "Who knows the secret besides the owner; empty once the owner has rotated it."]
     valid: Annotated[bool, "False if expired or revoked."]
     created_at: Timestamp
     created_by: str
     expires_at: Timestamp | None
+    expires_soon: Annotated[bool, "True if it expires within 14 days."]
     revoked_at: Timestamp | None
 
 

@@ -90,9 +90,7 @@ def _build_schedule(
 async def find_schedule(runtime: Runtime, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
     tenant = runtime.tenant_of(scope)
-    matches = [
-        schedule for schedule in await tx.schedules.schedules_matching(reference) if runtime.sees(schedule.tenant_id)
-    ]
+    matches = [schedule for schedule in await tx.schedules.schedules_matching(reference) if runtime.sees(schedule)]
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]

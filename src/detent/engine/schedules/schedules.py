@@ -54,6 +54,7 @@ class Schedules(Service):
 
         async def act(tx: Tx) -> Schedule:
             schedule = build_schedule(self._runtime, own_request, tx.now, schedule_id=schedule_id)
+            self._runtime.reach.require(schedule.queue, schedule.job_type)
             if schedule.next_fire_at is None:
                 raise InvalidInput(
                     f"schedule {request.name!r} would never fire, its last time has passed; use a time in the future",
@@ -88,6 +89,7 @@ class Schedules(Service):
             return Refused(VersionConflict(message, name=before.name, version=before.version))
         request = apply_changes(request_of(before), changes)
         new = build_schedule(self._runtime, request, tx.now, schedule_id=before.id)
+        self._runtime.reach.require(new.queue, new.job_type)
         after = _replacement(before, new, tx.now, before.declared)
         return await _change(tx, before, after, "schedule.edit", scope, _differences(before, after))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from detent.core.access import Reach
 from detent.core.contract.model import Contract, Move, Phase, key_space
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
@@ -51,8 +52,9 @@ class Prepared:
     keys: list[tuple[str, str]]
     move: Move
     facts: Facts
-    payloads: bool = True
+    payloads: bool
     """False: the caller may not see payloads, so that this one is compared with none."""
+    reach: Reach
 
     def as_attempt(self, number: int) -> "Prepared":
         """The same submission as attempt `number` of its task."""
@@ -63,6 +65,7 @@ class Prepared:
 def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
     contract = runtime.contract(submission.contract)
     payload = check_submission(contract, submission, runtime.max_payload)
+    runtime.reach.require(submission.queue, submission.job_type)
     held_for = (
         runtime.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
         if apply_policy and runtime.approval_policy
@@ -108,7 +111,7 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
     keys = [pair for pair in keys_of(contract, change.after) if not own_id or pair[1] != generated_key]
     if submission.requeued_from and contract.keys.kept_by_requeue:
         keys = []
-    return Prepared(submission, contract, change, keys, move, facts, runtime.payloads)
+    return Prepared(submission, contract, change, keys, move, facts, runtime.payloads, runtime.reach)
 
 
 def prepare_uniform(
@@ -292,6 +295,8 @@ async def _hit(tx: Tx, prepared: Prepared, owners: dict[tuple[str, str], str]) -
             "the key belongs to a job of another tenant; use another key",
             code=contract.code("tenant_scope_violation"),
         )
+    if not prepared.reach.includes(existing.queue, existing.job_type):
+        raise IdempotencyConflict("the key belongs to a job that the token does not reach; use another key", code=code)
     if not prepared.payloads:
         if len(set(owners.values())) == 1 and await submitted_by(tx, existing, submission.actor):
             return Submitted(existing, hit=True)

@@ -257,6 +257,7 @@ CREATE TABLE detent.dead_letters (
   requeued_as     text CHECK ((requeued_as IS NOT NULL) = (status = 'requeued')),
   proposed_by     text,
   proposed_reason text,
+  proposed_with   text,
   UNIQUE (job_id, retries)
 );
 

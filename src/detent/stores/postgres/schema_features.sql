@@ -67,14 +67,18 @@ CREATE TABLE detent.tokens (
   id         text PRIMARY KEY,
   digest     text NOT NULL UNIQUE,
   person     text NOT NULL,
-  role       text NOT NULL CHECK (role IN ('viewer', 'operator', 'reviewer', 'admin')),
+  role       text NOT NULL CHECK (role IN ('worker', 'producer', 'viewer', 'operator', 'reviewer', 'admin')),
   tenant_id  text,
   payloads   boolean NOT NULL,
   created_at bigint NOT NULL,
   created_by text NOT NULL,
   expires_at bigint,
   revoked_at bigint,
-  roles text NOT NULL DEFAULT '[]'
+  roles text NOT NULL DEFAULT '[]',
+  queues text NOT NULL DEFAULT '[]',
+  job_types text NOT NULL DEFAULT '[]',
+  -- who knows the secret besides the owner
+  shared_with text NOT NULL DEFAULT '[]'
 );
 
 -- Sessions of the dashboard: digests of the cookie and of the key that each request sends with it. expires_at moves with
@@ -320,6 +324,7 @@ CREATE TABLE detent.votes (
   reason   text,
   roles    text,
   at       bigint NOT NULL,
+  shared_with text,
   PRIMARY KEY (job_id, name, person)
 );
 

@@ -202,6 +202,7 @@ CREATE TABLE detent.dead_letters (
   requeued_as     TEXT CHECK ((requeued_as IS NOT NULL) = (status = 'requeued')),
   proposed_by     TEXT,
   proposed_reason TEXT,
+  proposed_with   TEXT,
   UNIQUE (job_id, retries)
 ) STRICT;
 

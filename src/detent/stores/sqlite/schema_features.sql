@@ -64,14 +64,18 @@ CREATE TABLE detent.tokens (
   id         TEXT PRIMARY KEY NOT NULL,
   digest     TEXT NOT NULL UNIQUE,
   person     TEXT NOT NULL,
-  role       TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'reviewer', 'admin')),
+  role       TEXT NOT NULL CHECK (role IN ('worker', 'producer', 'viewer', 'operator', 'reviewer', 'admin')),
   tenant_id  TEXT,
   payloads   INTEGER NOT NULL CHECK (payloads IN (0, 1)),
   created_at INTEGER NOT NULL,
   created_by TEXT NOT NULL,
   expires_at INTEGER,
   revoked_at INTEGER,
-  roles TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(roles))
+  roles TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(roles)),
+  queues TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(queues)),
+  job_types TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(job_types)),
+  -- who knows the secret besides the owner
+  shared_with TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(shared_with))
 ) STRICT, WITHOUT ROWID;
 
 -- Sessions of the dashboard: digests of the cookie and of the key that each request sends with it. expires_at moves with
@@ -313,6 +317,7 @@ CREATE TABLE detent.votes (
   reason   TEXT,
   roles    TEXT,
   at       INTEGER NOT NULL,
+  shared_with TEXT,
   PRIMARY KEY (job_id, name, person)
 ) STRICT, WITHOUT ROWID;
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from detent.core.access import POWERS, Power, Role, Token, digest_of, implied_roles
-from detent.core.errors import TenantViolation
+from detent.core.access import EVERYTHING, POWERS, Power, Reach, Role, Token, deciding_roles, digest_of
+from detent.core.errors import ScopeViolation, TenantViolation
+from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden, Unauthorized, require_valid
 from detent.system.clock import SystemClock
@@ -39,6 +40,11 @@ class Caller:
     token_id: str = ""
     roles: tuple[str, ...] | None = None
     """The person's roles in approvals; None if they are unknown, as on an open API."""
+    reach: Reach = EVERYTHING
+    """The queues and job types that the token is limited to."""
+    shared_with: tuple[str, ...] | None = ()
+    """Who else knows the token, see `core.access.Signer`; None: the caller is not known, as on an open API."""
+    expires_at: Micros | None = None
     session: str = ""
     """The label of the session, if there is one."""
 
@@ -47,13 +53,13 @@ class Caller:
 
     @property
     def deciding_roles(self) -> list[str] | None:
-        """The roles that count in approvals: the token's `roles`, its role, and the roles included in that one."""
-        return None if self.roles is None else sorted({*self.roles, *implied_roles(self.role)})
+        """The roles that count in approvals; None if they are unknown."""
+        return None if self.roles is None else deciding_roles(self.role, self.roles)
 
     @property
     def idempotency_owner(self) -> str:
         """Owner of an Idempotency-Key. Two tokens share keys only if they have the same person and permissions."""
-        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}"
+        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}\n{self.reach}"
 
     def tenant_for(self, requested: str | None) -> str | None:
         """The tenant to act in. Raises TenantViolation if the token is bound to another tenant."""
@@ -66,8 +72,13 @@ class Caller:
         if self.tenant is not None:
             raise TenantViolation(f"{resource}: shared by all tenants; use a token that is not bound to a tenant")
 
+    def require_all_queues(self, resource: str) -> None:
+        """Raise ScopeViolation if the token is limited to queues or job types; for resources that queues share."""
+        if self.reach.is_limited:
+            raise ScopeViolation(f"{resource}: not limited to queues and job types; use a token without such limits")
 
-LOCAL = Caller("local", Role.ADMIN)
+
+LOCAL = Caller("local", Role.ADMIN, shared_with=None)
 """The caller of every request to an open API. It counts as one person, so rules that need two people refuse it."""
 
 
@@ -161,7 +172,17 @@ class Authenticator:
 
 
 def caller_of(token: Token) -> Caller:
-    return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
+    return Caller(
+        token.person,
+        Role(token.role),
+        token.tenant_id,
+        token.payloads,
+        token.id,
+        token.roles,
+        token.reach,
+        token.shared_with,
+        token.expires_at,
+    )
 
 
 def _require_local_request(request: HTTPConnection) -> None:

@@ -10,10 +10,11 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from detent.core.access import POWERS, Power, Scope
+from detent.core.access import WARNED, Power, Scope, least_roles
 from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
-from detent.core.job import DeadLetter, Job
+from detent.core.job import DeadLetter, Job, Micros
 from detent.core.schedule import Schedule
+from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses, views
@@ -35,6 +36,8 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Mapping[str, Any])
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
+ROLES = "x-detent-roles"
+"""In OpenAPI: the least roles that may call the operation; roles that include one of them may as well."""
 _LATE_SECONDS = 0.1
 _EMPTY_BODIES = (b"", b"{}", b"null")
 HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
@@ -69,7 +72,7 @@ class ApiRequest(Request):
 
     def acting(self, body: ReasonRequest | None = None) -> Scope:
         """The scope of a change: the caller, and the reason in the body."""
-        return Scope(self.caller.person, body.reason if body else None)
+        return Scope(self.caller.person, body.reason if body else None, shared_with=self.caller.shared_with)
 
     def job_view(self, job: Job, **more: Any) -> responses.Job:
         """The job as the caller may see it, and further members."""
@@ -153,7 +156,7 @@ class ApiRoute(APIRoute):
         if not caller.may(self.needs):
             raise Forbidden(_missing_power(caller, self.needs))
         web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
-        request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads)
+        request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads, reach=caller.reach)
 
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
         if request.raw and not is_json(request.headers.get("content-type")):
@@ -200,7 +203,7 @@ async def run_watched(web: Web, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _missing_power(caller: Caller, needs: Power) -> str:
-    roles = " or ".join(str(role) for role, powers in POWERS.items() if needs in powers)
+    roles = " or ".join(least_roles(needs))
     return f"{caller.person} has the role {caller.role}; this endpoint needs {roles}"
 
 
@@ -228,11 +231,12 @@ class Router(APIRouter):
         needs: the power the caller must have; None makes the route public.
         status: of the answer; a handler that returns a Response chooses its own.
         key: of the list that the handler returns; for a page it returns (list, cursor of the next page or None).
-        shared: what the route is about, if tokens that are bound to a tenant have no access to it.
+        shared: what the route is about, if tokens that are limited to a tenant, queues or types have no access to it.
         responses: status code -> answer or OpenAPI response object, for handlers that return a Response.
         extra: members to add to the OpenAPI operation.
         """
         declared = {POWER: PUBLIC if needs is None else str(needs), **(extra or {})}
+        declared[ROLES] = [] if needs is None else least_roles(needs)
         if needs is not None:
             declared.setdefault("security", [{"bearer": []}])
 
@@ -241,10 +245,15 @@ class Router(APIRouter):
             async def endpoint(**arguments: Any) -> Response:
                 if shared is not None:
                     arguments["request"].caller.require_all_tenants(shared)
+                    arguments["request"].caller.require_all_queues(shared)
                 answer = await handler(**arguments)
                 if key is not None:
                     answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
-                return answer if isinstance(answer, Response) else json_response(answer, status)
+                response = answer if isinstance(answer, Response) else json_response(answer, status)
+                if needs is not None:
+                    expires = expiry_to_announce(arguments["request"].caller, arguments["request"].engine.store.now())
+                    response.headers.update({"Detent-Token-Expires": expires} if expires else {})
+                return response
 
             returned = handler.__annotations__["return"]
             answers = responses or {status: {"model": list_model(key, returned)} if key else returned}
@@ -264,6 +273,11 @@ class Router(APIRouter):
             return handler
 
         return add
+
+
+def expiry_to_announce(caller: Caller, now: Micros) -> str | None:
+    """When the caller's token expires, if that is within 14 days."""
+    return iso(caller.expires_at) if caller.expires_at is not None and caller.expires_at - now <= WARNED else None
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

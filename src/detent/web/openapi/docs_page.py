@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from detent.web.http.route import POWER, PUBLIC
+from detent.web.http.route import ROLES
 from detent.web.pages.shell import templates
 
 _COMBINED = ("anyOf", "oneOf", "allOf")
@@ -48,7 +48,7 @@ def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any
             shown = {
                 "method": method,
                 "path": path,
-                "power": None if operation[POWER] == PUBLIC else operation[POWER],
+                "roles": operation[ROLES],
                 "description": operation.get("description") or operation["summary"],
                 "rows": list(_operation_rows(operation)),
             }

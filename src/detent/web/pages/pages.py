@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from detent.core.access import Power
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.web.http.authentication import LOCAL
-from detent.web.http.route import HTML_PAGE, ApiRequest, Router
+from detent.web.http.route import HTML_PAGE, ApiRequest, Router, expiry_to_announce
 
 from .shell import PREFIX, Viewer, asset, render, viewer_of
 
@@ -65,6 +65,7 @@ def _add_route(page: Page) -> None:
             allowed=allowed,
             open=caller is LOCAL,
             docs=request.web.settings.docs != "off",
+            expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),
         )
 
     router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)

@@ -445,11 +445,15 @@ export interface Token {
   role: string;
   roles: string[];
   tenant: string | null;
+  queues: string[];
+  job_types: string[];
+  shared_with: string[];
   payloads: boolean;
   valid: boolean;
   created_at: string;
   created_by: string;
   expires_at: string | null;
+  expires_soon: boolean;
   revoked_at: string | null;
 }
 

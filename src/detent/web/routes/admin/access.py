@@ -24,6 +24,10 @@ _TOKEN_PREFIX_LENGTH = 16
 TokenId = Annotated[str, schemas.in_path("The token's id.")]
 
 
+class SessionRequest(schemas.RequestBody):
+    token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
+
+
 @router.route_for("GET", "/tokens", Power.ADMIN, key="tokens")
 async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
@@ -33,10 +37,14 @@ async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
 
 class TokenCreateRequest(schemas.RequestBody):
     name: schemas.Name = Field(description="The person. One person may have several tokens.")
-    role: Literal["viewer", "operator", "reviewer", "admin"]
+    role: Literal["worker", "producer", "viewer", "operator", "reviewer", "admin"]
     tenant: schemas.Name | None = Field(None, description="Bind the token to this tenant.")
+    queues: list[schemas.Name] = Field([], max_length=100, description="Limit the token to these queues.")
+    job_types: list[schemas.Name] = Field([], max_length=100, description="Limit the token to these job types.")
     payloads: bool = Field(True, description="False hides payloads, results and error messages.")
-    expires_days: float | None = Field(None, gt=0, le=3_650, description="Null: does not expire.")
+    expires_days: Annotated[float, Field(gt=0, le=3_650)] | Literal["never"] | None = Field(
+        None, description='"never", or null: after 90 days, or never for workers and producers.'
+    )
     roles: list[schemas.Name] = Field([], max_length=50, description="Further roles that count in approvals.")
 
 
@@ -45,6 +53,7 @@ async def create_token(request: ApiRequest, body: TokenCreateRequest) -> respons
     """Create a token. Its secret is in this response only. Creating the first token turns on sign-in.
 
     The new token sees payloads only if the caller's token does, and is bound to the caller's tenant if there is one.
+    Until its owner rotates it, it does not count as a second person beside its creator.
     """
     engine, caller = request.engine, request.caller
     token, secret = await engine.tokens.create(
@@ -53,11 +62,24 @@ async def create_token(request: ApiRequest, body: TokenCreateRequest) -> respons
         request.acting(),
         tenant=caller.tenant_for(body.tenant),
         payloads=body.payloads and caller.payloads,
-        expires_days=body.expires_days,
-        roles=body.roles,
+        **body.model_dump(include={"expires_days", "roles", "queues", "job_types"}),
     )
     request.web.authenticator.clear_cache()
     return {"token": secret, **token_view(token, engine.store.now())}
+
+
+@router.route_for("POST", "/tokens/rotate", Power.SELF, status=201)
+async def rotate_token(request: ApiRequest, body: SessionRequest) -> responses.TokenCreateResponse:
+    """Replace the caller's token, which the body repeats, by one that nobody else knows. The old one stops working.
+
+    The new one permits the same and expires at the same time. 401 UNAUTHORIZED if the body has another token.
+    """
+    web = request.web
+    if (await web.authenticator.authenticate_secret(body.token)).token_id != request.caller.token_id:
+        raise Unauthorized("send the token of this session or of the Authorization header in the body")
+    token, secret = await (await web.engine()).tokens.rotate(body.token)
+    web.authenticator.clear_cache()
+    return {"token": secret, **token_view(token, request.engine.store.now())}
 
 
 @router.route_for("POST", "/tokens/{token_id}/revoke", Power.ADMIN)
@@ -85,11 +107,7 @@ async def list_audit_entries(
     return items, str(last.number) if last else None
 
 
-class SessionRequest(schemas.RequestBody):
-    token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
-
-
-@router.route_for("GET", "/me", Power.READ)
+@router.route_for("GET", "/me", Power.SELF)
 async def get_caller(request: ApiRequest) -> responses.CallerResponse:
     """Whom the token belongs to, and what it permits."""
     return caller_view(request.caller, await request.web.authenticator.is_open())
@@ -98,7 +116,9 @@ async def get_caller(request: ApiRequest) -> responses.CallerResponse:
 def caller_view(caller: Caller, is_open: bool) -> responses.CallerResponse:
     powers = sorted(str(power) for power in POWERS[caller.role])
     values = {"name": caller.person, "open": is_open, "roles": caller.deciding_roles, "powers": powers}
-    return show(responses.CallerResponse, caller, **values)
+    names = {"queues": list(caller.reach.queues), "job_types": list(caller.reach.job_types)}
+    shared_with = None if caller.shared_with is None else list(caller.shared_with)
+    return show(responses.CallerResponse, caller, **values, **names, shared_with=shared_with)
 
 
 @router.route_for("POST", "/session", None, responses={200: responses.SessionResponse})

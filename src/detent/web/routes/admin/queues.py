@@ -91,7 +91,9 @@ async def resume_queue(
 
 
 def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
-    """A token that is bound to a tenant may pause its own tenant, but no queue or job type."""
+    """A token that is bound to a tenant may pause its own tenant, but no queue or job type; one that is limited to
+    queues or types may pause nothing."""
+    request.caller.require_all_queues("pauses")
     if kind == "tenant":
         request.caller.tenant_for(name)
     else:
@@ -144,6 +146,7 @@ async def remove_limit(request: ApiRequest, body: LimitScope) -> operations.Limi
 @router.route_for("GET", "/tenants", Power.READ, key="tenants")
 async def list_tenants(request: ApiRequest) -> list[operations.QuotaResponse]:
     """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
+    request.caller.require_all_queues("tenant quotas")
     return [show(operations.QuotaResponse, quota) for quota in await request.engine.limits.quotas()]
 
 

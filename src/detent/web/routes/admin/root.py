@@ -44,7 +44,7 @@ async def get_docs_page(request: ApiRequest) -> Response:
 
 @router.route_for("GET", "/metrics", Power.READ, shared="metrics", responses={200: _PROMETHEUS})
 async def get_metrics(request: ApiRequest) -> Response:
-    """Metrics in the Prometheus text format. Configure Prometheus with a viewer's token."""
+    """Metrics in the Prometheus text format. Configure Prometheus with a viewer's token that never expires."""
     body, media_type = await exposition(request.engine)
     return Response(body, 200, {"content-type": media_type})
 

@@ -26,6 +26,7 @@ async def get_stats(request: ApiRequest) -> JsonObject:
 
     If counting is slow, the last count is returned for a while; `at` is the time of the count.
     """
+    request.caller.require_all_queues("statistics")
     tenant = request.caller.tenant
     return await request.web.shared_counts.get("" if tenant is None else f"tenant {tenant}", request.engine.stats.view)
 

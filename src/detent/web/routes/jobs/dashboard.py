@@ -66,7 +66,10 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         cancel_requested=job.cancel_requested is not None,
         steps=[_step(step, engine.payloads) for step in steps],
         approvals=[approval_view(approval, payloads=engine.payloads) for approval in approvals],
-        children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
+        children={
+            "total": total,
+            "jobs": [show(responses.ChildJob, c) for c in children if caller.reach.includes(c.queue, c.job_type)],
+        },
     )
 
 
@@ -157,4 +160,5 @@ async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -
     if body.model_dump(include={*JobSelection.model_fields, "cursor"}, exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
     rows = await engine.store.read(lambda tx: tx.jobs.lock(list(dict.fromkeys(body.ids or ()))))
-    return [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant], None
+    jobs = [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant]
+    return [job for job in jobs if caller.reach.includes(job.queue, job.job_type)], None

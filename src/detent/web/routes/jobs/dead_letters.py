@@ -1,13 +1,13 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Literal
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import Power, Scope
+from detent.core.access import Power
 from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
@@ -117,6 +117,6 @@ async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardR
 
     With dry_run, the default, only count them.
     """
-    scope = Scope(request.caller.person, body.reason)
+    scope = replace(request.acting(), reason=body.reason)
     result = await request.engine.dead_letters.discard_many(body.filter(request.caller), scope, dry_run=body.dry_run)
     return {"dry_run": body.dry_run, **asdict(result)}

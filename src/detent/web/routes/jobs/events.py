@@ -63,9 +63,10 @@ async def stream_events(
     start = None if after is None else position_from(after)
     fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": caller.tenant_for(query.tenant)}
     required = [(name, value) for name, value in fields.items() if value is not None]
+    includes = caller.reach.includes
 
     def matches(frame: Frame) -> bool:
-        return all(getattr(frame, name) == value for name, value in required)
+        return includes(frame.queue, frame.job_type) and all(getattr(frame, name) == value for name, value in required)
 
     encode = encode_envelope if query.format == "envelope" else encode_event
     return EventStreamResponse(request, start, matches, partial(encode, payloads=caller.payloads))

@@ -46,7 +46,7 @@ SUBMISSION = _body(_SUBMISSION)
 @router.route_for(
     "POST",
     "/jobs",
-    Power.OPERATE,
+    Power.SUBMIT,
     responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
     extra=SUBMISSION,
 )
@@ -73,7 +73,7 @@ async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | 
         raise
 
 
-@router.route_for("POST", "/jobs/bulk", Power.OPERATE, status=201, extra=_body(_BULK))
+@router.route_for("POST", "/jobs/bulk", Power.SUBMIT, status=201, extra=_body(_BULK))
 async def submit_jobs(request: ApiRequest) -> responses.BulkSubmitResponse:
     """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
     body, max_jobs = await request.json(), request.web.settings.max_bulk

@@ -25,7 +25,7 @@ TaskId = Annotated[str, schemas.in_path("The task_id of the task.", schemas.PRIN
 @router.route_for(
     "POST",
     "/tasks",
-    Power.OPERATE,
+    Power.SUBMIT,
     responses={201: responses.TaskSubmitResponse, 200: responses.TaskSubmitResponse},
     extra=SUBMISSION,
 )

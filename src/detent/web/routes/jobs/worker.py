@@ -79,12 +79,14 @@ class SettleRequest(schemas.RequestBody):
 async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.ClaimResponse:
     """Claim ready jobs of these types under a lease. Waits up to wait_seconds if there are none.
 
-    Send heartbeats before the lease ends and settle each job. 403 if the token may not see payloads or has a tenant.
+    Send heartbeats before the lease ends and settle each job. 403 if the token may not see payloads or has a tenant,
+    or if a queue or type is named that it does not reach.
     """
     worker = _worker_id(request, body.worker)
-    engine = request.engine
-    queues = None if body.queues is None else sorted(set(body.queues))
-    job_types = sorted(set(body.job_types))
+    engine, reach = request.engine, request.caller.reach
+    allowed = reach.within_queues(body.queues)
+    queues = None if allowed is None else sorted(allowed)
+    job_types = sorted(reach.within_types(body.job_types) or ())
     row = _worker_row(request, worker, body, job_types, queues)
     await engine.store.write(lambda tx: tx.workers.put_worker(row))
     loop = asyncio.get_running_loop()

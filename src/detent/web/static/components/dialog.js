@@ -5,6 +5,7 @@
 import { asProblem } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { t } from "../core/words.js";
+import { copyButton } from "./elements.js";
 
 /**
  * A dialog that only shows something.
@@ -19,7 +20,16 @@ export function openDialog(title, content, buttons) {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
+  return dialog;
 }
+
+/** @param {string} title @param {string} token that is shown only now */
+export const showToken = (title, token) =>
+  openDialog(
+    title,
+    [h("p", {}, t("tokens.once")), h("code", { class: "secret", id: "secret" }, token)],
+    copyButton(() => token),
+  );
 
 /**
  * @param {string} label

@@ -130,6 +130,22 @@ export async function signOut() {
   location.replace(urlFor("sign-in"));
 }
 
+/**
+ * Replaces the token of this session, which ends with it. Failing requests of the page must not leave it before the new
+ * token was read.
+ * @param {string} token
+ * @returns {Promise<{ token: string }>}
+ */
+export async function rotateToken(token) {
+  leaving = true;
+  try {
+    return await call("POST", "tokens/rotate", { json: { token } });
+  } catch (error) {
+    leaving = false;
+    throw error;
+  }
+}
+
 function newIdempotencyKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");

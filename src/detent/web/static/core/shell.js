@@ -1,8 +1,8 @@
-// Parts of every page: menu, language, theme, keyboard shortcuts, sign-out.
+// Parts of every page: menu, language, theme, keyboard shortcuts, sign-out, replacing the token.
 
-import { openDialog } from "../components/dialog.js";
+import { field, formDialog, openDialog, showToken } from "../components/dialog.js";
 import { toastError } from "../components/toast.js";
-import { signOut } from "./api.js";
+import { rotateToken, signOut } from "./api.js";
 import { byId, h, isDialogOpen } from "./dom.js";
 import { urlFor } from "./urls.js";
 import { t } from "./words.js";
@@ -20,6 +20,19 @@ for (const name of ["language", "theme"]) {
 }
 
 byId("sign-out")?.addEventListener("click", () => signOut().catch(toastError));
+
+byId("rotate-token")?.addEventListener("click", async () => {
+  const input = h("input", { name: "token", type: "password", required: true, autocomplete: "off" });
+  const rotated = await formDialog({
+    title: t("shell.rotate"),
+    lead: t("shell.rotate.more"),
+    button: t("shell.rotate"),
+    fields: field(t("shell.rotate.old"), input),
+    submit: () => rotateToken(input.value.trim()),
+  });
+  if (!rotated) return;
+  showToken(t("shell.rotated"), rotated.token).addEventListener("close", () => location.replace(urlFor("sign-in")));
+});
 
 const menu = byId("menu"), menuButton = byId("menu-button");
 const isMenuOpen = () => menu?.hasAttribute("data-open") ?? false;

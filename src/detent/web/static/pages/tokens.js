@@ -2,8 +2,8 @@
 
 /** @import { Table, Token } from "../types.d.ts" */
 
-import { field, formDialog, openDialog, textOf } from "../components/dialog.js";
-import { actionButton, badge, button, copyButton } from "../components/elements.js";
+import { field, formDialog, showToken, textOf } from "../components/dialog.js";
+import { actionButton, badge, button } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
 import { get, post } from "../core/api.js";
@@ -14,7 +14,7 @@ import { timeElement } from "../core/time.js";
 import { t } from "../core/words.js";
 import "../core/shell.js";
 
-const ROLES = ["viewer", "operator", "reviewer", "admin"];
+const ROLES = ["viewer", "operator", "reviewer", "admin", "worker", "producer"];
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
@@ -32,7 +32,10 @@ const askForToken = () =>
       ),
       field(t("field.roles"), h("input", { name: "roles", maxlength: 2000 })),
       field(t("field.tenant"), h("input", { name: "tenant", maxlength: 200 })),
+      field(t("field.queues"), h("input", { name: "queues", maxlength: 2000 })),
+      field(t("field.types"), h("input", { name: "job_types", maxlength: 2000 })),
       field(t("field.expires"), h("input", { name: "days", type: "number", min: 1, max: 3650 })),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "never" }), t("field.never")),
       h(
         "label",
         { class: "check" },
@@ -42,14 +45,17 @@ const askForToken = () =>
     ],
     submit: (form) => {
       const days = textOf(form, "days");
-      const roles = (textOf(form, "roles") ?? "").split(",").map((role) => role.trim());
+      /** @param {string} name */
+      const listOf = (name) => (textOf(form, name) ?? "").split(",").map((entry) => entry.trim()).filter(Boolean);
       return post("tokens", {
         name: form.get("name"),
         role: form.get("role"),
         tenant: textOf(form, "tenant"),
         payloads: form.get("payloads") === "on",
-        roles: roles.filter(Boolean),
-        expires_days: days ? Number(days) : null,
+        roles: listOf("roles"),
+        queues: listOf("queues"),
+        job_types: listOf("job_types"),
+        expires_days: form.get("never") === "on" ? "never" : days ? Number(days) : null,
       });
     },
   });
@@ -57,9 +63,7 @@ const askForToken = () =>
 async function create() {
   const created = await askForToken();
   refresh();
-  if (!created) return;
-  const secret = h("code", { class: "secret", id: "secret" }, created.token);
-  openDialog(t("tokens.created"), [h("p", {}, t("tokens.once")), secret], copyButton(() => created.token));
+  if (created) showToken(t("tokens.created"), created.token);
 }
 
 /** @param {Token} token */
@@ -91,6 +95,8 @@ function build(root) {
       ],
     },
     { label: t("col.tenant"), cell: ({ tenant }) => tenant ?? t("tokens.all") },
+    { label: t("col.queues"), cell: ({ queues }) => queues.join(", ") || t("tokens.all") },
+    { label: t("col.types"), cell: ({ job_types }) => job_types.join(", ") || t("tokens.all") },
     { label: t("job.payload"), cell: ({ payloads }) => t(payloads ? "yes" : "no") },
     { label: t("col.state"), cell: stateCell },
     {
@@ -98,6 +104,7 @@ function build(root) {
       cell: ({ expires_at }) => (expires_at ? timeElement(expires_at) : t("tokens.never")),
     },
     { label: t("col.created"), cell: ({ created_at, created_by }) => [timeElement(created_at), ` · ${created_by}`] },
+    { label: t("tokens.known-to"), cell: ({ shared_with }) => shared_with.join(", ") || t("tokens.owner") },
     {
       label: t("col.actions"),
       class: "tight",
@@ -111,8 +118,8 @@ function build(root) {
 }
 
 /** @param {Token} token */
-function stateCell({ valid, revoked_at }) {
-  if (valid) return badge("good", t("tokens.valid"));
+function stateCell({ valid, revoked_at, expires_soon }) {
+  if (valid) return badge(expires_soon ? "blocked" : "good", t(expires_soon ? "tokens.expires-soon" : "tokens.valid"));
   return badge("neutral", t(revoked_at ? "tokens.revoked" : "tokens.expired"));
 }
 
