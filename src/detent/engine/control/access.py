@@ -108,6 +108,7 @@ class Tokens(Service):
         """
         old = require_valid(await tx.tokens.token_by_digest(digest_of(bearer_secret)), tx.now)
         await tx.tokens.put_token(replace(old, revoked_at=tx.now))
+        await tx.sessions.end_sessions_of(old.id)
         new = replace(old, id=self._runtime.ids.job(), created_at=tx.now, created_by=old.person, shared_with=())
         return await self._put(tx, new, Scope(old.person), "token.rotate", {"person": old.person, "replaces": old.id})
 

@@ -70,7 +70,7 @@ async def prepare_access(engine: Engine, host: str, person: str) -> Access:
     if is_loopback(host):
         return Access(True)
     with _token_file(host) as (path, file):
-        _, secret = await engine.tokens.create(person, Role.ADMIN, Scope(person))
+        _, secret = await engine.tokens.create(person, Role.ADMIN, Scope(person, shared_with=None))
         file.write(f"{secret}\n")
     return Access(False, path, secret)
 
