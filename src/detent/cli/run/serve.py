@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any
 
-from detent.cli.diagnose.database import describe, shown_url
+from detent.cli.diagnose.database import describe
 from detent.cli.loader import load_app
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import print_result
 from detent.client.app import Detent
-from detent.client.connect import default_url
+from detent.client.connect import default_url, shown_url, when_available
 from detent.observability.job_logs import configure_logging
 
 Host = Annotated[str, option("The address to listen on.")]
@@ -36,7 +36,7 @@ async def _serve(application: Detent, host: str, port: int, durable: str, as_jso
     from detent.web.http.settings import Settings
 
     try:
-        is_open = await check_address(await application.ready(), host)
+        is_open = await check_address(await when_available(application.ready), host)
         listening = bind(host, port)
         settings = Settings.from_environment(open_without_tokens=is_open, sweep=True)
         server = make_server(application, settings)

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.diagnose.database import describe, scripts, shown_url
+from detent.cli.diagnose.database import describe, scripts
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import print_result
-from detent.client.connect import default_url
+from detent.client.connect import default_url, shown_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.engine import Engine, Submission, Submitted
@@ -87,10 +87,11 @@ def up(
     from .live import run_up
 
     application = load_app(app if app is not None else _demo(), url)
-    is_open = ConnectionOptions(application.url).run(lambda engine: check_address(engine, host), may_migrate=True)
-    listening = bind(host, port)
     if no_screen or as_json:
         configure_logging(log_format)
+    connection = ConnectionOptions(application.url)
+    is_open = connection.run(lambda engine: check_address(engine, host), may_migrate=True, wait=True)
+    listening = bind(host, port)
     types = sorted(application.jobs)
     durable = describe(application.url).durability
     view, serving = start_message(application, listening.getsockname(), durable, is_open)
