@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
+from detent.client.connect import shown_url
 from detent.core.errors import DetentError
 from support.cli.console import Cli
 

@@ -75,7 +75,8 @@ def write_problem(path: Path) -> str | None:
     """Why the database cannot be written. WAL keeps two more files beside it, so the folder must be writable too."""
     folder = path.parent
     if not folder.is_dir():
-        return f"folder {folder.absolute()} does not exist; create it, or correct the URL: an absolute path has four slashes"
+        advice = "create it, or correct the URL: an absolute path has four slashes"
+        return f"folder {folder.absolute()} does not exist; {advice}"
     if path.is_dir():
         return f"{path} is a folder, not a file; choose another path"
     if path.exists() and not os.access(path, os.W_OK):
