@@ -32,6 +32,13 @@ def documented(row: str) -> int:
     return int(re.findall(r"\d+", line)[-1 if "more" in line else 0])
 
 
+@pytest.mark.parametrize("example", ["django_orm.py", "sqlalchemy_orm.py"])
+def test_the_page_shows_the_examples(example: str) -> None:
+    page = (ROOT / "docs" / "postgres.md").read_text("utf-8")
+    block = page.partition(f"examples/{example}](")[2].partition("```python\n")[2].partition("```")[0]
+    assert len(block) > 100 and block in (ROOT / "examples" / example).read_text("utf-8")
+
+
 class Peak:
     """The most connections that were open at once: of the handlers, and of Detent."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -61,17 +62,6 @@ def run_on_the_core(folder: Path, *commands: list[str]) -> list[tuple[int, str, 
     return answers
 
 
-def test_the_quickstart_runs_on_the_core(tmp_path: Path) -> None:
-    enqueued, worked, listed = run_on_the_core(
-        tmp_path,
-        ["enqueue", "greet", "--payload", '{"name": "you"}'],
-        ["worker", QUICKSTART, "--until-idle"],
-        ["jobs", "export"],
-    )
-    assert (enqueued[0], worked[0], listed[0]) == (0, 0, 0), worked
-    assert json.loads(listed[1])["job"]["result"] == "hello you"
-
-
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     commands = {
         ("serve", "--port", "0", "--json"): "server",
@@ -97,6 +87,31 @@ def test_an_import_names_the_extra(tmp_path: Path) -> None:
     for extra, (code, _, errors) in zip(modules.values(), answers, strict=False):
         assert code == 1 and f'pip install "detent[{extra}]"' in errors, "an ImportError that names the extra"
     assert answers[-1][2] == "No module named 'absent_module'\n", "no extra brings it"
+
+
+def test_the_page_about_installing(tmp_path: Path) -> None:
+    """The table of extras, the error of a missing one, and the first job, which runs."""
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    optional = {name: texts for name, texts in PROJECT["optional-dependencies"].items() if name not in ("all", "dev")}
+    rows = re.findall(r"^\| (`[a-z`, ]+) \| .+ \| (.*) \|$", page, re.MULTILINE)
+    documented = {", ".join(re.findall("[a-z]+", names)): set(packages.split(", ")) for names, packages in rows}
+    assert {name for names in documented for name in names.split(", ")} == set(optional)
+    for names, packages in documented.items():
+        required = [Requirement(text).name for name in names.split(", ") for text in optional[name]]
+        assert packages == set(required)
+
+    (tmp_path / "app.py").write_text(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0])
+    command, error = re.findall(r"^\$ detent (.+)\n(.+)$", page, re.MULTILINE)[0]
+    refused, enqueued, worked, exported = run_on_the_core(
+        tmp_path,
+        command.split(),
+        ["enqueue", "greet", "--payload", '{"name": "you"}'],
+        ["worker", "app.py", "--until-idle"],
+        ["jobs", "export"],
+    )
+    assert refused[2] == error + "\n"
+    assert (enqueued[0], worked[0]) == (0, 0), worked
+    assert json.loads(exported[1])["job"]["result"] == "hello you"
 
 
 def test_the_table_of_extras_agrees_with_the_project() -> None:
