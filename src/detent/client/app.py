@@ -174,17 +174,21 @@ class Detent(Scheduling, Limited):
             backoff_text(settings.backoff)
 
         def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
-            job_type = name if name is not None else getattr(function, "__name__", "<lambda>")
-            if job_type == "<lambda>":
-                raise InvalidInput("a function without a name needs app.job(NAME)", code="HANDLER_INVALID")
-            if job_type in self.jobs:
-                raise InvalidInput(f"job {job_type!r} is declared twice; use another name", code="HANDLER_INVALID")
-            handler = inspect_handler(job_type, function, settings, run_in)
-            definition: JobDefinition[Any, Any] = JobDefinition(self, handler)
-            self.jobs[job_type] = definition
-            return definition
+            return self._declare(
+                getattr(function, "__name__", "") if name is None else name, function, settings, run_in
+            )
 
         return declare
+
+    def _declare(
+        self, name: str, function: Callable[..., Any], settings: Options, run_in: str
+    ) -> JobDefinition[Any, Any]:
+        if name in ("", "<lambda>"):
+            raise InvalidInput("a function without a name needs app.job(NAME)", code="HANDLER_INVALID")
+        if name in self.jobs:
+            raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
+        self.jobs[name] = JobDefinition(self, inspect_handler(name, function, settings, run_in))
+        return self.jobs[name]
 
     def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """Declare a coroutine function that `detent up` runs next to the worker, for example a producer of jobs.
