@@ -49,6 +49,11 @@ def test_worker_stops_on_sigterm(cli: Cli) -> None:
     assert cli("workers").out.startswith("No workers.")
 
 
+def test_worker_does_not_wait_for_a_file_that_is_no_database(cli: Cli) -> None:
+    for url, code in (("sqlite:///shop.py", "STORE_UNAVAILABLE"), ("sqlite:///no/x.db", "DATABASE_PATH_INVALID")):
+        assert cli("worker", "shop.py", "--url", url, code=1).err.startswith(f"{code}: cannot open")
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -67,7 +67,9 @@ def connect(path: str, synchronous: str, *, may_install: bool = False) -> apsw.C
     except apsw.Error as error:
         if isinstance(error, apsw.CantOpenError) and (problem := write_problem(Path(path))):
             raise DatabaseUnusable(f"cannot open {path}: {problem}", code="DATABASE_PATH_INVALID") from error
-        raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
+        waits = isinstance(error, apsw.BusyError)
+        message = f"cannot open {path}: {error}; check that the folder exists and is writable"
+        raise (StoreUnavailable if waits else DatabaseUnusable)(message, code="STORE_UNAVAILABLE") from error
     return connection
 
 
