@@ -209,7 +209,7 @@ def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
 def test_doctor_creates_no_file_and_says_what_to_do(cli: Cli) -> None:
     report = cli("doctor", "--json", code=1).json
     assert "detent migrate" in report["checks"][0]["do"] and not Path("shop.db").exists()
-    assert "folder a does not exist" in cli("doctor", "--url", "sqlite:///a/b.db", code=1).out
+    assert "a does not exist; create it" in cli("doctor", "--url", "sqlite:///a/b.db", code=1).out
     assert "cannot be read" in cli("doctor", "--url", "sqlite:///shop.py", code=1).out
     Path("folder.db").mkdir()
     assert "folder.db" in cli("doctor", "--url", "sqlite:///folder.db", code=1).out

@@ -91,7 +91,7 @@ def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypa
         (("jobs", "list", "--limit", "0"), 2, "USAGE"),
         (("jobs", "list", "--phase", "nowhere"), 2, "USAGE"),
         (("jobs", "list", "--url", "mysql://x"), 2, "URL_INVALID"),
-        (("jobs", "list", "--url", "sqlite:///no/such/folder/x.db"), 1, "STORE_UNAVAILABLE"),
+        (("jobs", "list", "--url", "sqlite:///no/such/folder/x.db"), 1, "DATABASE_PATH_INVALID"),
         (("jobs", "list", "--url", "sqlite:///shop.py"), 1, "STORE_UNAVAILABLE"),
         (("jobs", "show", "none"), 1, "JOB_NOT_FOUND"),
         (("jobs", "why", "none"), 1, "JOB_NOT_FOUND"),

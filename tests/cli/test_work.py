@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
+from detent.client.connect import shown_url
 from detent.core.errors import DetentError
 from support.cli.console import Cli
 
@@ -47,6 +47,11 @@ def test_worker_stops_on_sigterm(cli: Cli) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert cli("workers").out.startswith("No workers.")
+
+
+def test_worker_does_not_wait_for_a_file_that_is_no_database(cli: Cli) -> None:
+    for url, code in (("sqlite:///shop.py", "STORE_UNAVAILABLE"), ("sqlite:///no/x.db", "DATABASE_PATH_INVALID")):
+        assert cli("worker", "shop.py", "--url", url, code=1).err.startswith(f"{code}: cannot open")
 
 
 @pytest.mark.parametrize(

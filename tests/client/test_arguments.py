@@ -231,6 +231,25 @@ def test_options_and_names_are_checked_when_declared() -> None:
         app.job("z", run_in="thread")(declared.handler.function)
 
 
+def test_a_job_without_a_name_is_called_like_its_function() -> None:
+    app = Detent("sqlite:///:memory:")
+
+    @app.job
+    async def charge(ctx: Context, order: int) -> int:
+        return order
+
+    @app.job(queue="mail")
+    def send(order: int) -> int:
+        return order
+
+    assert (charge.name, send.name, send.handler.options.queue) == ("charge", "send", "mail")
+    assert sorted(app.jobs) == ["charge", "send"]
+    with pytest.raises(InvalidInput, match="'charge' is declared twice"):
+        app.job(charge.handler.function)
+    with pytest.raises(InvalidInput, match="a function without a name"):
+        app.job(lambda: None)
+
+
 async def _not_json() -> Any:
     return object()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from detent import Detent
-from detent.client.connect import DEFAULT_URL
-from detent.core.errors import DetentError
+from detent.client.connect import DEFAULT_URL, when_available
+from detent.core.errors import DatabaseUnusable, DetentError, InvalidInput, SchemaMismatch, StoreUnavailable
+from detent.system.backoff import Backoff
 from support.waiting import until_now
 
 
@@ -31,15 +33,75 @@ def test_the_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert Detent("sqlite:///mine.db").url == "sqlite:///mine.db"
 
 
-async def _refused(url: str) -> str:
+INSTALL_PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text("utf-8")
+DOCUMENTED_URLS = re.findall(r"^\| `([^`]+)` \| `([A-Z_]+)` \| (.+) \|$", INSTALL_PAGE, re.MULTILINE)
+EXAMPLES = "write sqlite:///jobs.db or postgresql://user@host/database"
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "advice"),
+    [
+        *DOCUMENTED_URLS,
+        ("redis://h:6379/0", "URL_INVALID", EXAMPLES),
+        ("localhost:5432/shop", "URL_INVALID", EXAMPLES),
+        ("sqlite:///", "URL_INVALID", EXAMPLES),
+    ],
+)
+def test_a_url_that_cannot_work_says_what_to_write(url: str, code: str, advice: str) -> None:
     with pytest.raises(DetentError) as refused:
-        await Detent(url).open()
-    return refused.value.code
+        asyncio.run(Detent(url).open())
+    assert (refused.value.code, refused.value.retryable) == (code, code == "STORE_UNAVAILABLE")
+    assert advice in refused.value.message and "sec" not in refused.value.message
+    assert len(DOCUMENTED_URLS) > 10
 
 
-def test_an_invalid_url_is_refused() -> None:
-    for url in ("mysql://x", "sqlite:jobs.db", "sqlite:///", "jobs.db"):
-        assert asyncio.run(_refused(url)) == "URL_INVALID", url
+def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(InvalidInput, match="no option 'max_paylod'; did you mean max_payload") as refused:
+        Detent(max_paylod=5)  # type: ignore[call-arg]
+    assert refused.value.code == "OPTION_UNKNOWN"
+    with pytest.raises(InvalidInput, match=r"no option 'colour'; see help\(Detent\)"):
+        Detent(colour="red")  # type: ignore[call-arg]
+
+
+class Opening:
+    """A database that is down for the first attempts."""
+
+    def __init__(self, *errors: DetentError) -> None:
+        self.errors = list(errors)
+
+    async def __call__(self) -> str:
+        if self.errors:
+            raise self.errors.pop(0)
+        return "open"
+
+
+@pytest.mark.anyio
+async def test_a_process_that_runs_until_stopped_waits_for_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def pause(backoff: Backoff) -> None:
+        pauses.append(backoff.seconds)
+        backoff._failures += 1
+
+    monkeypatch.setattr(Backoff, "pause", pause)
+    opening = Opening(*[StoreUnavailable("Postgres does not answer")] * 5)
+    assert await when_available(opening) == "open"
+    assert pauses == [0.5, 1, 2, 4, 5]
+    assert [record.message for record in caplog.records[:2]] == [
+        "Postgres does not answer; next attempt in 0.5 s",
+        "Postgres does not answer; next attempt in 1 s",
+    ]
+    assert signal.getsignal(signal.SIGTERM) is before, "the handler of the wait is removed"
+
+
+@pytest.mark.parametrize("error", [DatabaseUnusable("wrong password"), SchemaMismatch("run detent migrate")])
+@pytest.mark.anyio
+async def test_what_time_does_not_cure_is_raised_at_once(error: DetentError) -> None:
+    with pytest.raises(type(error)):
+        await when_available(Opening(error))
 
 
 def test_the_first_use_opens_once_per_loop(url: str) -> None:

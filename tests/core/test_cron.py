@@ -1,7 +1,11 @@
 """Cron times across changes of the UTC offset; every expected instant is written out."""
 
+import zoneinfo
+from datetime import UTC
+
 import pytest
 
+from detent.core import cron
 from detent.core.cron import cron_of
 from detent.core.errors import InvalidInput
 from detent.core.times import from_iso, iso
@@ -110,3 +114,11 @@ def test_invalid_zones(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         cron_of("@daily", name)
     assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "tz"})
+
+
+def test_a_system_without_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cron, "ZoneInfo", lambda name: zoneinfo.ZoneInfo.no_cache(f"nowhere/{name}"))
+    monkeypatch.setattr(cron, "available_timezones", set)
+    assert cron.zone_of("UTC") is UTC
+    with pytest.raises(InvalidInput, match="pip install tzdata"):
+        cron.zone_of("Europe/Berlin")

@@ -41,6 +41,16 @@ def plain(order: int, *, fast: bool = False) -> list[int]:
 async def nothing() -> None: ...
 
 
+@app.job
+async def bare(ctx: Context, order: int) -> str:
+    return str(order)
+
+
+@app.job(queue="mail")
+def named_like_its_function(order: int) -> str:
+    return str(order)
+
+
 async def right() -> None:
     handle = await with_context.enqueue(7, note="x")
     assert_type(handle, Handle[dict[str, int]])
@@ -48,6 +58,8 @@ async def right() -> None:
     assert_type(await (await without_context.enqueue(order=7)).result(), str)
     assert_type(await (await plain_with_context.enqueue(order=7)).result(), datetime)
     assert_type(await (await plain.using(delay=5, key="k").enqueue(7, fast=True)).result(), list[int])
+    assert_type(await (await bare.enqueue(order=7)).result(), str)
+    assert_type(await (await named_like_its_function.enqueue(order=7)).result(), str)
     await nothing.enqueue()
     many = await without_context.enqueue_many([{"order": 1}, {"order": 2}])
     assert_type(many, list[Handle[str]])
@@ -78,6 +90,8 @@ async def wrong_calls() -> None:
     await plain.enqueue(7, True)  # wrong
     await plain.using(delay=5).enqueue("seven")  # wrong
     await nothing.enqueue(1)  # wrong
+    await bare.enqueue("seven")  # wrong
+    Detent(max_paylod=5)  # wrong
     plain.using(prioritty=5)  # wrong
     plain.using(delay="soon")  # wrong
     app.job("x", max_retires=3)  # wrong

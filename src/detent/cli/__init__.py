@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from detent.core.errors import DetentError
+from detent.system.extras import extra_imports
 from detent.version import __version__
 
 from .diagnose import doctor, simulate, stats, verify
@@ -56,7 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 ok, 1 refused or unhealthy, 2 usage error."""
     as_json = wants_json(arguments)
     try:
-        code = app(args=list(arguments), prog_name="detent", standalone_mode=False)
+        with extra_imports():
+            code = app(args=list(arguments), prog_name="detent", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except DetentError as error:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from detent.client.app import Detent
-from detent.client.connect import default_url, engine_from, store_from
+from detent.client.connect import default_url, engine_from, store_from, when_available
 from detent.core.access import Power, Scope, Token
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
@@ -93,17 +93,25 @@ class ConnectionOptions:
     url: options.Url = None
     as_json: options.AsJson = False
 
-    def run(self, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False, read_only: bool = False) -> T:
+    def run(
+        self,
+        act: Callable[[Engine], Awaitable[T]],
+        *,
+        may_migrate: bool = False,
+        read_only: bool = False,
+        wait: bool = False,
+    ) -> T:
         """Open the database, run `act` on its engine in an event loop started for it, and close the database.
 
-        The engine has the contracts as this database stores them, including an application's own.
+        The engine has the contracts as this database stores them, including an application's own. wait: until a server
+        answers.
         """
 
         async def run() -> T:
             store = store_from(self.url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
             engine = engine_from(store)
             try:
-                await engine.open()
+                await (when_available(engine.open) if wait else engine.open())
                 return await act(engine)
             finally:
                 await engine.close()

@@ -1,12 +1,13 @@
 """`Detent`, the application object: declares jobs, opens the database, runs workers."""
 
 import asyncio
+import inspect
 import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
@@ -16,19 +17,25 @@ from detent.engine import Engine
 from detent.engine.submit.submission import MAX_PAYLOAD
 from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
+from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
+from detent.handler.sync_context import SyncContext
 from detent.observability.settings import Settings, load_settings
-from detent.worker.worker import DEFAULT_SLOTS, Worker
 
-from .connect import configured_contracts, default_url, engine_from, store_from
+from .connect import configured_contracts, default_url, engine_from, redis_url, store_from, when_available
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
-from .options import HandlerOptions, Limited
+from .options import EngineOptions, HandlerOptions, Limited, check_known
 from .schedules import Schedules, Scheduling
-from .stream_app import relay, stream_worker
 from .sync import SyncClient, SyncHandle
 from .tenants import TenantApp
+
+if TYPE_CHECKING:
+    from detent.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
 
@@ -69,7 +76,7 @@ class Detent(Scheduling, Limited):
         config: Settings | None = None,
         approval_policy: ApprovalPolicy | None = None,
         max_payload: int = MAX_PAYLOAD,
-        **options: Any,
+        **options: Unpack[EngineOptions],
     ) -> None:
         """Declare an application; the database is opened later, on first use.
 
@@ -85,8 +92,9 @@ class Detent(Scheduling, Limited):
         max_payload: the largest payload of a job in bytes. Default 1 MiB.
         options: `ids` and `jitter`, for tests: where job ids and the jitter of retries come from.
 
-        An invalid url raises InvalidInput (URL_INVALID) when the database is opened.
+        An unknown option raises InvalidInput (OPTION_UNKNOWN); an invalid url URL_INVALID, when the database is opened.
         """
+        check_known("Detent", options, EngineOptions.__annotations__, inspect.signature(Detent).parameters)
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
@@ -103,11 +111,32 @@ class Detent(Scheduling, Limited):
         self._pid = os.getpid()
         self._test_engine: Engine | None = None
 
-    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> Declare:
+    @overload
+    def job(self, name: str | None = None, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> Declare: ...
+    @overload
+    def job(self, name: Callable[Concatenate[Context, P], Awaitable[R]], /) -> JobDefinition[P, R]: ...
+    @overload
+    def job(self, name: Callable[Concatenate[SyncContext, P], R], /) -> JobDefinition[P, R]: ...
+    @overload
+    def job(self, name: Callable[Concatenate[Context, P], R], /) -> JobDefinition[P, R]: ...
+    @overload
+    def job(self, name: Callable[P, Awaitable[R]], /) -> JobDefinition[P, R]: ...
+    @overload
+    def job(self, name: Callable[P, R], /) -> JobDefinition[P, R]: ...
+    def job(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        run_in: str = "auto",
+        **options: Unpack[HandlerOptions],
+    ) -> Declare | JobDefinition[Any, Any]:
         """Declare a function as the handler of the jobs called `name`. The decorated function is a JobDefinition.
 
             @app.job("charge", queue="billing", max_retries=3, timeout=30)
             async def charge(ctx: Context, order_id: int, amount: int) -> dict: ...
+
+        name: stored with each job. Without it (also `@app.job` without parentheses) it is the name of the function,
+            which you then cannot rename while jobs wait.
 
         A first parameter annotated with Context or SyncContext, or named `ctx`, gets the context. The other arguments
         and the result are checked against their annotations, when a job is enqueued and when it runs.
@@ -136,6 +165,8 @@ class Detent(Scheduling, Limited):
         function cannot be a handler; BACKOFF_INVALID. Values such as max_retries and priority, and whether the contract
         allows them, are checked when a job is enqueued.
         """
+        if callable(name):
+            return self.job()(name)
         try:
             settings = replace(self._job_defaults, **options)
         except TypeError as error:
@@ -144,14 +175,21 @@ class Detent(Scheduling, Limited):
             backoff_text(settings.backoff)
 
         def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
-            if name in self.jobs:
-                raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
-            handler = inspect_handler(name, function, settings, run_in)
-            definition: JobDefinition[Any, Any] = JobDefinition(self, handler)
-            self.jobs[name] = definition
-            return definition
+            return self._declare(
+                getattr(function, "__name__", "") if name is None else name, function, settings, run_in
+            )
 
         return declare
+
+    def _declare(
+        self, name: str, function: Callable[..., Any], settings: Options, run_in: str
+    ) -> JobDefinition[Any, Any]:
+        if name in ("", "<lambda>"):
+            raise InvalidInput("a function without a name needs app.job(NAME)", code="HANDLER_INVALID")
+        if name in self.jobs:
+            raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
+        self.jobs[name] = JobDefinition(self, inspect_handler(name, function, settings, run_in))
+        return self.jobs[name]
 
     def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """Declare a coroutine function that `detent up` runs next to the worker, for example a producer of jobs.
@@ -207,7 +245,10 @@ class Detent(Scheduling, Limited):
                 engine = self.make_engine()
                 await engine.open()
                 await engine.limits.declare(self.limits)
-                engine.relay = relay(self, engine)
+                if redis_url():
+                    from .stream_app import relay  # here, as in `worker`: importing it takes long
+
+                    engine.relay = relay(self, engine)
                 self._engines[loop] = engine
         return engine
 
@@ -301,7 +342,7 @@ class Detent(Scheduling, Limited):
         rows = await engine.scoped(tenant=tenant).approvals.waiting(roles=roles, after=after, limit=limit)
         return [row.as_dict() for row in rows]
 
-    async def worker(self, *, transport: str = "database", **options: Any) -> Worker:
+    async def worker(self, *, transport: str = "database", **options: Any) -> "Worker":
         """A worker for all declared jobs; start it with `await worker.run()`. `run_worker` does both.
 
         transport: "database", or "redis" for tasks from Redis Streams; the server is $DETENT_REDIS_URL, or `settings=`.
@@ -310,6 +351,10 @@ class Detent(Scheduling, Limited):
             handlers with run_in="process"; `sweep=False` to leave expired leases and schedules to other workers;
             `config`, `metrics_port`, `metrics_host`.
         """
+        from detent.worker.worker import Worker
+
+        from .stream_app import stream_worker
+
         engine = await self.ready()
         await self.schedules.declare()
         options.setdefault("config", self.config or load_settings())
@@ -320,24 +365,22 @@ class Detent(Scheduling, Limited):
         self,
         *,
         queues: Sequence[str] | None = None,
-        slots: int = DEFAULT_SLOTS,
+        slots: int = 64,
         lease_seconds: float | None = None,
         until_idle: bool = False,
         **options: Any,
     ) -> int:
         """Run a worker in this process until SIGTERM or SIGINT, then close the app. Returns 0 after a clean stop.
 
+        If the database server does not answer, it waits until it does, and logs each attempt.
+
         queues: only these; None: all. slots: how many jobs run at once, 64 by default. lease_seconds: after how long
         without a heartbeat others may take its jobs; None: the contract's, 30. until_idle: return when no job runs, can
         be claimed, or is due within 5 seconds. options: as in `worker`.
         """
-        worker = await self.worker(
-            queues=None if queues is None else frozenset(queues),
-            slots=slots,
-            lease_seconds=lease_seconds,
-            until_idle=until_idle,
-            **options,
-        )
+        queue_names = None if queues is None else frozenset(queues)
+        options |= {"queues": queue_names, "slots": slots, "lease_seconds": lease_seconds, "until_idle": until_idle}
+        worker = await when_available(lambda: self.worker(**options))
         try:
             return await worker.run()
         finally:

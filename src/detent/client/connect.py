@@ -1,24 +1,32 @@
 """Makes the store of a database URL, the engine on it, the stream transport of a Redis URL, and contracts with their
 settings."""
 
+import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
 from detent.core.contract.builtin import CONTRACTS, find_contract
 from detent.core.contract.io import with_tables
 from detent.core.contract.model import Contract
-from detent.core.errors import ContractError, InvalidInput, check_number
+from detent.core.errors import ContractError, InvalidInput, StoreUnavailable, check_number
 from detent.core.options.backoff import backoff_text, parse_backoff
 from detent.core.options.job_options import MAX_RETRIES
 from detent.engine import Engine
 from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
+from detent.system.backoff import Backoff
+from detent.system.extras import extra_imports
 
+log = logging.getLogger("detent.store")
+T = TypeVar("T")
 DEFAULT_URL = "sqlite:///detent.db"
 _MAX_SCHEMA_BYTES = 63
 _SCHEMA_NAME = re.compile(r"[\w.-]([\w. -]*[\w.-])?")
@@ -36,7 +44,7 @@ def store_from(
 
     may_migrate: create or upgrade the schema when it is opened; an empty SQLite file is set up in any case.
     read_only: nothing will be written, so a SQLite file on read-only media may be opened, too.
-    inline: run SQLite on the event loop instead of in a thread. Raises InvalidInput (URL_INVALID).
+    inline: run SQLite on the event loop instead of in a thread. Raises InvalidInput (URL_INVALID), ExtraMissing.
     """
     url = url or default_url()
     scheme, _, rest = url.partition("://")
@@ -51,10 +59,51 @@ def store_from(
         server_url, schema = _split_off(server_url, "schema")
         bouncer = switch is not None and switch.lower() not in ("0", "false", "no", "off")
         return PostgresStore(server_url, may_migrate=may_migrate, bouncer=bouncer, schema=_schema_name(schema))
-    raise InvalidInput(
-        f"invalid database URL {url!r}; use sqlite:///jobs.db or postgresql://user@host/database",
-        code="URL_INVALID",
-    )
+    raise InvalidInput(f"invalid database URL {shown_url(url)!r}; write {_valid_url(url)}", code="URL_INVALID")
+
+
+def shown_url(url: str) -> str:
+    """The URL with its password masked."""
+    scheme, mark, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{host}" if at else url
+
+
+def _valid_url(url: str) -> str:
+    """The URL that was probably meant; else examples."""
+    scheme, separator, rest = url.partition("://")
+    kind, _, driver = scheme.partition("+")
+    if kind in ("postgresql", "postgres") and driver:
+        return f"{shown_url(f'postgresql://{rest}')!r}, without a driver"
+    path = rest.removeprefix("/") if separator else url.removeprefix("sqlite:")
+    if path.strip("/") and ":" not in path and (kind == "sqlite" or not separator):
+        return f"'sqlite:///{path}'"
+    return "sqlite:///jobs.db or postgresql://user@host/database"
+
+
+async def when_available(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call that opens the database while the server does not answer, for processes that run until stopped.
+
+    SIGTERM ends the process meanwhile, with 0, unless somebody else handles it. Raises what is not an outage at once.
+    """
+    backoff, handled = Backoff(0.5, 5.0), False
+    try:
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                if not error.retryable:
+                    raise
+                log.warning("%s; next attempt in %g s", error.message, backoff.seconds)
+            if not handled and threading.current_thread() is threading.main_thread():
+                handled = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+                if handled:  # as process 1 of a container, a process without a handler would ignore it
+                    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            await backoff.pause()
+    finally:
+        if handled:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def engine_from(store: Store, contracts: Mapping[str, Contract] | None = None, **options: Any) -> Engine:
@@ -128,13 +177,9 @@ def redis_url() -> str | None:
 
 
 def stream_transport_from(settings: StreamSettings) -> StreamTransport:
-    """The Redis Streams transport for these settings. Raises InvalidInput (REDIS_CLIENT_MISSING)."""
-    try:
+    """The Redis Streams transport for these settings. Raises ExtraMissing."""
+    with extra_imports():
         from detent.transports.redis_streams.transport import RedisStreamTransport
-    except ImportError as error:
-        raise InvalidInput(
-            f"the Redis client is missing ({error.name}); install detent[redis]", code="REDIS_CLIENT_MISSING"
-        ) from None
     return RedisStreamTransport(settings)
 
 

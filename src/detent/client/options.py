@@ -1,10 +1,15 @@
 """The keyword options of `@app.job` and `app.limit`, typed for type checkers; those of `using` are in core.options."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cached_property
 from typing import TypedDict, Unpack
 
+from detent.core.errors import InvalidInput
 from detent.core.limits import Limit, make_limit
 from detent.core.options.job_options import DeclaredOptions
+from detent.core.retry import Jitter
+from detent.ports.ids import Ids
 
 
 class HandlerOptions(DeclaredOptions, total=False):
@@ -16,6 +21,26 @@ class HandlerOptions(DeclaredOptions, total=False):
     capture_logs: bool
     park_seconds: float
     strict_steps: bool
+
+
+class EngineOptions(TypedDict, total=False):
+    """Further options of `Detent`, for tests."""
+
+    ids: Ids
+    jitter: Jitter
+
+
+def check_known(where: str, options: Iterable[str], *known: Iterable[str]) -> None:
+    """Raise InvalidInput (OPTION_UNKNOWN) with a suggestion if an option is not in the first of `known`.
+
+    The suggestion is taken from all of `known`.
+    """
+    accepted = set(known[0])
+    for name in options:
+        if name not in accepted:
+            similar = get_close_matches(name, [option for names in known for option in names], 1)
+            hint = f"did you mean {similar[0]}?" if similar else f"see help({where})"
+            raise InvalidInput(f"{where} has no option {name!r}; {hint}", code="OPTION_UNKNOWN")
 
 
 class LimitOptions(TypedDict, total=False):

@@ -1,9 +1,9 @@
 """Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
@@ -32,7 +32,7 @@ class Cron:
     a gap, and fires in both passes of a repeated hour.
     """
 
-    def __init__(self, expression: str, zone: ZoneInfo) -> None:
+    def __init__(self, expression: str, zone: tzinfo) -> None:
         self._expression = _NICKNAMES.get(expression.strip().lower(), expression)
         self._zone = zone
         parts = self._expression.split()
@@ -121,11 +121,15 @@ def next_cron_fire(expression: str, timezone: str, after: Micros) -> Micros | No
     return cron_of(expression, timezone).next(after)
 
 
-def zone_of(name: str) -> ZoneInfo:
+def zone_of(name: str) -> tzinfo:
+    """UTC needs no time zone database, which a small container may lack. Raises InvalidSchedule."""
     try:
-        return ZoneInfo(name)
+        return UTC if name == "UTC" else ZoneInfo(name)
     except Exception:  # ZoneInfo raises different errors for a directory, a path or a value that is not text
-        text = f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC"
+        advice = "use a name like Europe/Berlin or UTC"
+        if not available_timezones():
+            advice = "this system has no time zone database: install the package tzdata, also with `pip install tzdata`"
+        text = f"unknown time zone {str(name)[:80]!r}; {advice}"
         raise InvalidSchedule(text, field="tz") from None
 
 

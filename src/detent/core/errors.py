@@ -54,6 +54,10 @@ class InvalidInput(DetentError, code="INPUT_INVALID", http_status=422):
     """An argument, payload, option or setting is not valid; `code` says which."""
 
 
+class ExtraMissing(InvalidInput, ImportError, code="EXTRA_MISSING"):
+    """A package is not installed that only an extra of Detent brings; the message has the command that installs it."""
+
+
 def check_number(value: Any, field: str, low: float, high: float, code: str, *, whole: bool = True) -> None:
     """Raise InvalidInput unless the value is a number from low to high; true and false are no numbers."""
     kind = "a whole number" if whole else "a number"
@@ -151,6 +155,10 @@ class StoreUnavailable(DetentError, code="STORE_UNAVAILABLE", http_status=503, r
 
 class StoreContended(StoreUnavailable):
     """The transaction conflicted with concurrent ones, again and again, and was rolled back."""
+
+
+class DatabaseUnusable(StoreUnavailable, code="DATABASE_UNUSABLE", retryable=False):
+    """The URL is well formed but cannot be used: wrong path, database, user or password; `code` says which."""
 
 
 class DatabaseFileLost(StoreUnavailable, code="DATABASE_FILE_LOST", retryable=False):

@@ -49,7 +49,7 @@ class Handler:
     mode: str
     takes_context: bool
     options: Options
-    arguments: type[pydantic.BaseModel] | None
+    arguments: "type[pydantic.BaseModel] | None"
     """None: the function takes no arguments besides the context."""
     result: Adapter | None
     """None: the result is not annotated and is stored as plain JSON."""
@@ -168,7 +168,7 @@ def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
 
 def _argument_model(
     name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any], free_form: bool
-) -> type[pydantic.BaseModel]:
+) -> "type[pydantic.BaseModel]":
     fields: dict[str, Any] = {}
     for n, p in enumerate(parameters):
         field = pydantic.Field(... if p.default is p.empty else p.default, alias=p.name)
@@ -181,7 +181,7 @@ def _argument_model(
         raise InvalidInput(f"{name}: {first_line(error)}", code="HANDLER_INVALID") from None
 
 
-def _dumped(checked: pydantic.BaseModel) -> dict[str, Any]:
+def _dumped(checked: "pydantic.BaseModel") -> dict[str, Any]:
     """The arguments that were passed, as JSON; defaults are left out.
 
     An object built without validation may not serialize as its type: then its JSON form is validated instead.

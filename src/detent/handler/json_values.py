@@ -5,15 +5,18 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import pydantic
 
 from detent.engine.submit.submission import refuse_constant
 
-KEEP_NAN: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
+KEEP_NAN: "pydantic.ConfigDict" = {"ser_json_inf_nan": "constants"}
 """By default pydantic dumps NaN as null without an error; dumped as a constant it can be refused."""
-Adapter = pydantic.TypeAdapter[Any]
+if TYPE_CHECKING:
+    Adapter = pydantic.TypeAdapter[Any]
+else:
+    Adapter = Any  # pydantic loads its classes on first use, which would add a fifth to the time of `import detent`
 JSON_ERRORS = (pydantic.ValidationError, TypeError, ValueError, RecursionError)
 SCHEMA_ERRORS = (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError)
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from opentelemetry import context, trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
-
 from detent.client.app import Detent
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Waits
 from detent.engine.submit.submission import Submission
@@ -21,6 +18,11 @@ from detent.observability.job_logs import current_job
 from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
+from detent.system.extras import extra_imports
+
+with extra_imports():
+    from opentelemetry import context, trace
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
 SHARE_OF_TIME = 0.01
 _NO_SPAN = SpanContext(1, 1, False, TraceFlags(0))

@@ -19,6 +19,7 @@ from detent.engine.metrics.alerts import list_alerts, read_inputs
 from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, EventCounter
 from detent.engine.reads.why import is_live
 from detent.ports.metrics import Group
+from detent.system.extras import extra_imports
 from detent.version import __version__
 
 from .histograms import MAX_KINDS, OTHER, ExecutionHistograms, Histogram
@@ -44,6 +45,12 @@ async def exposition(
     alerts = await list_alerts(engine)
     registry: Any = SimpleNamespace(collect=lambda: _families(readings, alerts, histograms))
     return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+def require_prometheus() -> None:
+    """Raises ExtraMissing now; `exposition` would with the first request."""
+    with extra_imports():
+        import prometheus_client  # noqa: F401
 
 
 def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:

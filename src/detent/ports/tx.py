@@ -1,7 +1,7 @@
 """The transaction port: jobs, their log, keys, signals and steps, and `Tx`, which has one attribute per topic."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from detent.core.contract.model import Contract
 from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
@@ -16,7 +16,9 @@ from .pruning import PruneTable
 from .schedules import FireTable, ScheduleTable
 from .stream import OutboxTable
 from .tail import Position, TailEvent
-from .verification import VerificationTable
+
+if TYPE_CHECKING:  # only `detent verify` uses its many row types
+    from .verification import VerificationTable
 
 
 class StatusCount(NamedTuple):
@@ -183,4 +185,4 @@ class Tx(Protocol):
     series: SeriesTable
     alerts: AlertTable
     intervals: IntervalTable
-    verification: VerificationTable
+    verification: "VerificationTable"

@@ -16,6 +16,8 @@ The two do not multiply: OUTAGE does not repeat a call that CONFLICT has given u
   connection; both change nothing.
 - In a transaction of the caller (`enqueue_in`) a lost race is repeated in a savepoint, 3 times, because only the caller
   can repeat the transaction.
+- Processes that run until stopped wait for a server that does not answer when they start, without end
+  (`client.connect.when_available`).
 - Loops that live as long as their process (worker, heartbeat, sweeper, orchestrator, LISTEN) go on after an error, with
   pauses of `system.backoff`.
 """

@@ -6,7 +6,7 @@ from functools import partial
 from detent.engine import Engine
 from detent.observability.histograms import ExecutionHistograms
 from detent.observability.maintenance import MaintenanceLoop
-from detent.observability.metrics import exposition
+from detent.observability.metrics import exposition, require_prometheus
 from detent.observability.metrics_server import MetricsServer
 from detent.observability.settings import Settings
 from detent.ports.clock import Clock
@@ -29,6 +29,8 @@ class BackgroundServices:
     ) -> None:
         self.histograms = ExecutionHistograms()
         self.maintenance = MaintenanceLoop(engine, settings)
+        if metrics_port is not None:
+            require_prometheus()
         page = partial(exposition, engine, self.maintenance.event_counter, self.histograms)
         self.page = None if metrics_port is None else MetricsServer(page, metrics_host, metrics_port)
         self.sweeper = Sweeper(engine, clock, reclaim_grace)

@@ -1,6 +1,5 @@
 """Inspects a database without opening an engine: schema version, durability, whether it is writable."""
 
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import apsw
 from detent.client.connect import store_from
 from detent.core.errors import DetentError
 from detent.stores.sqlite.migrate import migrations, recorded, schema_version
-from detent.stores.sqlite.session import connect_read_only
+from detent.stores.sqlite.session import connect_read_only, write_problem
 from detent.stores.sqlite.store import SqliteStore
 
 _DURABILITY = {
@@ -68,18 +67,10 @@ def scripts(url: str) -> list[tuple[int, str]]:
     return doctor_postgres.scripts(store.schema)  # type: ignore[attr-defined]
 
 
-def shown_url(url: str) -> str:
-    """The URL with its password masked."""
-    scheme, mark, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{host}" if at else url
-
-
 def _describe_file(store: SqliteStore) -> Database:
     path = Path(store.path)
     exists = store.path == ":memory:" or path.exists()
-    schema, problem = _read_schema(path) if exists and store.path != ":memory:" else (None, _write_problem(path))
+    schema, problem = _read_schema(path) if exists and store.path != ":memory:" else (None, write_problem(path))
     level = store.synchronous.upper()
     return Database(
         location=str(path),
@@ -94,7 +85,7 @@ def _describe_file(store: SqliteStore) -> Database:
 
 
 def _read_schema(path: Path) -> tuple[int | None, str | None]:
-    problem = _write_problem(path)
+    problem = write_problem(path)
     try:
         read_only = apsw.SQLITE_OPEN_READONLY
         connection = connect_read_only(str(path)) if problem else apsw.Connection(str(path), flags=read_only)
@@ -102,17 +93,3 @@ def _read_schema(path: Path) -> tuple[int | None, str | None]:
             return schema_version(connection), problem
     except (apsw.Error, DetentError) as error:
         return None, f"{path} cannot be read: {error}"
-
-
-def _write_problem(path: Path) -> str | None:
-    """Why the database cannot be written. WAL keeps two more files beside it, so the folder must be writable too."""
-    folder = path.parent
-    if not folder.is_dir():
-        return f"folder {folder} does not exist; create it"
-    if path.is_dir():
-        return f"{path} is a folder, not a file; choose another path"
-    if path.exists() and not os.access(path, os.W_OK):
-        return f"{path} is not writable; change its permissions"
-    if not os.access(folder, os.W_OK):
-        return f"folder {folder} is not writable, and SQLite writes its WAL file there; change its permissions"
-    return None

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from detent.cli.option_groups import ConnectionOptions
 from detent.cli.output import EXIT_NO, EXIT_OK, Cell, pluralize
-from detent.client.connect import default_url, store_from
+from detent.client.connect import default_url, shown_url, store_from
 from detent.core.access import Token
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
@@ -24,7 +24,7 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
 
 from . import doctor_monitoring, doctor_sqlite
-from .database import Database, Finding, describe, shown_url
+from .database import Database, Finding, describe
 from .stats import check_streams
 
 _MAX_EXPIRED = 1_000

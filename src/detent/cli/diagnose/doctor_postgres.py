@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from detent.client.connect import store_from
+from detent.client.connect import shown_url, store_from
 from detent.core.times import SECOND, first_id
 from detent.engine.reads.why import span
 from detent.stores.postgres.connections import Hosts
@@ -20,7 +20,7 @@ from detent.stores.postgres.store import PostgresStore
 from detent.stores.sql_files import in_namespace
 from detent.system.clock import SystemClock
 
-from .database import Database, Finding, shown_url
+from .database import Database, Finding
 
 _REQUIRED_INDEXES = {"jobs_pkey", "jobs_task", "queue_pkey", "timers_pkey", "claims_pkey", "events_pkey"}
 _CONNECT_SECONDS = 5.0
@@ -81,7 +81,7 @@ def describe_server(url: str) -> Database:
 def _durability(facts: dict[str, Any]) -> str:
     """What a commit survives on this server."""
     if not facts:
-        return "the server does not answer"
+        return "not connected"
     for setting, risk in _RISKS.items():
         if facts[setting] == "off":
             return f"{setting} = off: {risk}"

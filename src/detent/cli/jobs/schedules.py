@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo
 
 import typer
 
@@ -20,6 +19,7 @@ from detent.cli.option_groups import (
 )
 from detent.cli.options import App, ContractFilter, Limit, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
+from detent.core.cron import zone_of
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, options_of
 from detent.core.options.schedule_options import ScheduleTiming
@@ -211,7 +211,7 @@ def preview(
 
 
 def _local(at: Micros, zone: str) -> str:
-    return f"{datetime.fromtimestamp(at // 1_000_000, ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %z}"
+    return f"{datetime.fromtimestamp(at // 1_000_000, zone_of(zone)):%a %Y-%m-%d %H:%M:%S %z}"
 
 
 @group.command("backfill")

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Annotated
 
-from detent.cli.diagnose.database import describe, shown_url
+from detent.cli.diagnose.database import describe
 from detent.cli.options import AsJson, Url, option
 from detent.cli.output import print_line, print_list
 from detent.client.app import Detent
+from detent.client.connect import shown_url
 from detent.handler.context import Context
 from detent.system.clock import SystemClock
 from detent.system.ids import RandomIds

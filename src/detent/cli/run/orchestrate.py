@@ -8,12 +8,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
-from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import EXIT_OK, print_result
 from detent.client.app import Detent
-from detent.client.connect import default_url, engine_from, redis_url, store_from, stream_transport_from
+from detent.client.connect import (
+    default_url,
+    engine_from,
+    redis_url,
+    shown_url,
+    store_from,
+    stream_transport_from,
+    when_available,
+)
 from detent.client.stream_app import has_stream_jobs, stream_settings
 from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.engine import Engine
@@ -66,7 +73,7 @@ def orchestrate(
 
 async def _orchestrate(app: Detent | None, url: str, settings: StreamSettings) -> int:
     engine = app.make_engine() if app is not None else engine_from(store_from(url))
-    await engine.open()
+    await when_available(engine.open)
     task = asyncio.create_task(_run_orchestrator(engine, settings))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

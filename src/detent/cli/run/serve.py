@@ -3,12 +3,12 @@
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from detent.cli.diagnose.database import describe, shown_url
+from detent.cli.diagnose.database import describe
 from detent.cli.loader import load_app
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
 from detent.client.app import Detent
-from detent.client.connect import default_url
+from detent.client.connect import default_url, shown_url, when_available
 from detent.observability.job_logs import configure_logging
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def _serve(application: Detent, host: str, port: int, durable: str, as_jso
 
     try:
         with bind(host, port) as listening:
-            access = await prepare_access(await application.ready(), host, actor_or_user(None))
+            access = await prepare_access(await when_available(application.ready), host, actor_or_user(None))
             settings = Settings.from_environment(open_without_tokens=access.is_open, sweep=True)
             server = make_server(application, settings)
             view, lines = start_message(application, listening.getsockname(), durable, access)

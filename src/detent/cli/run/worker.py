@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.diagnose.database import describe, scripts, shown_url
+from detent.cli.diagnose.database import describe, scripts
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
-from detent.client.connect import default_url
+from detent.client.connect import default_url, shown_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.engine import Engine, Submission, Submitted
@@ -89,10 +89,10 @@ def up(
 
     application = load_app(app if app is not None else _demo(), url)
     person, connection = actor_or_user(None), ConnectionOptions(application.url)
+    if no_screen or as_json:
+        configure_logging(log_format)
     with bind(host, port) as listening:
-        access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True)
-        if no_screen or as_json:
-            configure_logging(log_format)
+        access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True, wait=True)
         types = sorted(application.jobs)
         durable = describe(application.url).durability
         view, lines = start_message(application, listening.getsockname(), durable, access)

@@ -120,7 +120,7 @@ def check_timing(request: ScheduleRequest, *, utc_only: bool = False) -> dict[st
     return {
         "kind": kind,
         "expression": expression,
-        "timezone": zone_of(request.tz or "UTC").key,
+        "timezone": str(zone_of(request.tz or "UTC")),
         "starts_at": starts_at,
         "ends_at": ends_at,
         "jitter": _seconds(request.jitter, "jitter"),

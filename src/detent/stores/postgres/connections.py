@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from detent.core.errors import InvalidInput
+
 Connection = Any
 """An asyncpg connection, pooled or not; asyncpg's stubs have no common type for the two."""
 STATEMENT_SECONDS = 4.0
@@ -94,6 +96,8 @@ class Hosts:
                 keep_alive(connection)
             except _TRY_NEXT_HOST as connect_error:
                 error = connect_error
+            except (ValueError, asyncpg.UndefinedObjectError) as refusal:
+                raise _invalid_url(refusal) from None
             except asyncio.CancelledError:
                 self._first = at + 1  # the caller's timeout is over: begin with another host next time
                 raise
@@ -101,6 +105,18 @@ class Hosts:
                 self._first = at
                 return connection
         raise error
+
+
+def _invalid_url(error: Exception) -> InvalidInput:
+    """asyncpg's own errors name the faulty option; another ValueError is a port that is no number, and may contain a
+    part of the password."""
+    own = isinstance(error, asyncpg.InterfaceError | asyncpg.PostgresError)
+    return InvalidInput(
+        f"invalid Postgres URL: {error if own else 'the port is not a number'}; write"
+        " postgresql://user:password@host:5432/database, special characters of the password percent-encoded"
+        " (%40 for @, %2F for /)",
+        code="URL_INVALID",
+    )
 
 
 def url_per_host(url: str) -> list[str]:

@@ -2,7 +2,14 @@
 
 import asyncpg
 
-from detent.core.errors import InvalidInput, StoreContended, StoreRefused, StoreUnavailable, VersionConflict
+from detent.core.errors import (
+    DatabaseUnusable,
+    InvalidInput,
+    StoreContended,
+    StoreRefused,
+    StoreUnavailable,
+    VersionConflict,
+)
 
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """The transaction was rolled back and may be repeated at once."""
@@ -16,6 +23,17 @@ UNAVAILABLE = (
     OSError,
     TimeoutError,
 )
+_UNUSABLE = {
+    asyncpg.InvalidCatalogNameError: (
+        "DATABASE_MISSING",
+        "create the database with `createdb NAME`, or correct its name in the URL: postgresql://user@host/NAME",
+    ),
+    asyncpg.InvalidAuthorizationSpecificationError: (
+        "DATABASE_LOGIN_REFUSED",
+        "correct user and password in the URL, special characters percent-encoded (%40 for @)",
+    ),
+    asyncpg.InsufficientPrivilegeError: ("DATABASE_RIGHTS_MISSING", "docs/postgres.md lists the rights of each role"),
+}
 _RACES = {"jobs_task"}
 """Unique indexes that concurrent valid calls can violate: the second call repeats and takes the next number."""
 
@@ -31,6 +49,9 @@ def translate(error: BaseException) -> BaseException:
         return StoreRefused(f"the database refused a row that violates a constraint: {error}")
     if isinstance(error, asyncpg.DataError):
         return StoreRefused(f"the database cannot store a value: {error}")
+    for refusal, (code, advice) in _UNUSABLE.items():
+        if isinstance(error, refusal):
+            return DatabaseUnusable(f"Postgres refuses: {error}; {advice}", code=code)
     if _is_bouncer_error(error):
         return InvalidInput(
             "this server is a PgBouncer, which keeps no session settings and prepared statements; add ?pgbouncer=1 to "

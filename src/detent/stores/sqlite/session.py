@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import apsw
 
-from detent.core.errors import SchemaMismatch, StoreUnavailable
+from detent.core.errors import DatabaseUnusable, SchemaMismatch, StoreUnavailable
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.system.clock import block_thread
@@ -66,7 +66,11 @@ def connect(path: str, synchronous: str, *, may_install: bool = False) -> apsw.C
         # Plans must not depend on bound values, or every new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except apsw.Error as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
+        if isinstance(error, apsw.CantOpenError) and (problem := write_problem(Path(path))):
+            raise DatabaseUnusable(f"cannot open {path}: {problem}", code="DATABASE_PATH_INVALID") from error
+        waits = isinstance(error, apsw.BusyError)
+        message = f"cannot open {path}: {error}; check that the folder exists and is writable"
+        raise (StoreUnavailable if waits else DatabaseUnusable)(message, code="STORE_UNAVAILABLE") from error
     return connection
 
 
@@ -75,6 +79,21 @@ def _create_private(path: str) -> None:
     if path != ":memory:" and not os.path.exists(path):
         with suppress(OSError):  # SQLite reports what is wrong, or another process has just created the file
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def write_problem(path: Path) -> str | None:
+    """Why the database cannot be written. WAL keeps two more files beside it, so the folder must be writable too."""
+    folder = path.parent
+    if not folder.is_dir():
+        advice = "create it, or correct the URL: an absolute path has four slashes"
+        return f"folder {folder.absolute()} does not exist; {advice}"
+    if path.is_dir():
+        return f"{path} is a folder, not a file; choose another path"
+    if path.exists() and not os.access(path, os.W_OK):
+        return f"{path} is not writable; change its permissions"
+    if not os.access(folder, os.W_OK):
+        return f"folder {folder} is not writable, and SQLite writes its WAL file there; change its permissions"
+    return None
 
 
 def connect_read_only(path: str) -> apsw.Connection:
