@@ -1,9 +1,10 @@
 """`Detent`, the application object: declares jobs, opens the database, runs workers."""
 
 import asyncio
+import logging
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
@@ -17,7 +18,9 @@ from detent.engine.submit.submission import MAX_PAYLOAD
 from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
 from detent.handler.handler import Options, inspect_handler
+from detent.handler.hooks import Hooked
 from detent.observability.settings import Settings, load_settings
+from detent.worker.reporting import ExecutionReporter
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
 from .connect import configured_contracts, default_url, engine_from, store_from
@@ -30,10 +33,11 @@ from .stream_app import relay, stream_worker
 from .sync import SyncClient, SyncHandle
 from .tenants import TenantApp
 
+log = logging.getLogger("detent.client.app")
 __all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
 
 
-class Detent(Scheduling, Limited):
+class Detent(Scheduling, Limited, Hooked):
     """An application: one database, the jobs your code declares, and the calls to enqueue and run them.
 
         app = Detent("sqlite:///jobs.db")
@@ -146,6 +150,7 @@ class Detent(Scheduling, Limited):
             if name in self.jobs:
                 raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
             handler = inspect_handler(name, function, settings, run_in)
+            handler.hooks = self.hooks
             definition: JobDefinition[Any, Any] = JobDefinition(self, handler)
             self.jobs[name] = definition
             return definition
@@ -230,6 +235,7 @@ class Detent(Scheduling, Limited):
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
         engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
+        engine.observer = ExecutionReporter(self.hooks)
         return engine
 
     @property
@@ -300,9 +306,24 @@ class Detent(Scheduling, Limited):
         """
         engine = await self.ready()
         await self.schedules.declare()
-        options.setdefault("config", self.config or load_settings())
+        options = {"config": self.config or load_settings(), "hooks": self.hooks, **options}
+        await self._warn_about_queues(engine, options.get("queues"))
         make_worker: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
         return make_worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
+
+    async def _warn_about_queues(self, engine: Engine, queues: Iterable[str] | None) -> None:
+        """Log what is probably a mistake: no jobs, or queues that no declared job, stored job, limit or pause names."""
+        if not self.jobs:
+            log.warning("this application declares no jobs, so its worker has nothing to run; use @app.job")
+        if queues is None:
+            return
+        stats = await engine.stats.queues()
+        known = {definition.submission({}).queue for definition in self.jobs.values()}
+        known |= {row.queue for row in stats.backlog} | {limit.queue for limit in stats.limits if limit.queue}
+        known |= {pause.name for pause in stats.pauses if pause.kind == "queue"}
+        if unknown := sorted(set(queues) - known):
+            names = ", ".join(sorted(known)) or "none"
+            log.warning("no job, limit or pause has the queue %s; known queues: %s", ", ".join(unknown), names)
 
     async def run_worker(
         self,
