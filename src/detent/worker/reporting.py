@@ -26,7 +26,7 @@ class ExecutionReporter:
 
     def __init__(self, hooks: Hooks | None = None) -> None:
         self._hooks = hooks or Hooks()
-        self._pending: list[tuple[list[ExecutionHook], EndedExecution]] = []
+        self._pending: list[tuple[list[ExecutionHook], list[EndedExecution]]] = []
         self._unfinished = 0
         self._task: asyncio.Task[None] | None = None
         self._threads = DaemonThreads()
@@ -64,7 +64,7 @@ class ExecutionReporter:
     def _call(self, hooks: list[ExecutionHook], ends: list[EndedExecution]) -> None:
         if not hooks:
             return
-        self._pending += [(hooks, ended) for ended in ends]
+        self._pending.append((hooks, ends))
         self._unfinished += len(ends)
         if self._task is None or self._task.done():  # an empty context: the hooks belong to no execution
             self._task = asyncio.create_task(self._call_pending(), context=contextvars.Context())
@@ -74,9 +74,9 @@ class ExecutionReporter:
         while self._pending:
             pending, self._pending = self._pending, []
             calls: dict[ExecutionHook, list[EndedExecution]] = {}
-            for hooks, ended in pending:
+            for hooks, ends in pending:
                 for hook in hooks:
-                    calls.setdefault(hook, []).append(ended)
+                    calls.setdefault(hook, []).extend(ends)
             for hook, ends in calls.items():
                 if not is_async(hook):
                     await asyncio.get_running_loop().run_in_executor(self._threads, _call_each, hook, ends)
@@ -86,7 +86,7 @@ class ExecutionReporter:
                         await hook(ended)
                     except Exception:
                         _log_hook_error(hook, ended)
-            self._unfinished -= len(pending)
+            self._unfinished -= sum(len(ends) for _, ends in pending)
 
     async def wait_for_hooks(self, most: int = _MAX_PENDING, seconds: float = _LONGEST_WAIT_SECONDS) -> None:
         """Wait until at most so many calls are unfinished, and no longer than `seconds`."""
