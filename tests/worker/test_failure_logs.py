@@ -41,8 +41,9 @@ class Records(logging.Handler):
         self.lines.append(json.loads(text))
         self.records.append(record)
 
-    def of(self, level: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line["level"] == level]
+    def of(self, level: str, logger: str = "detent") -> list[dict[str, Any]]:
+        """Without a logger: all lines of Detent, alerts included."""
+        return [line for line in self.lines if line["level"] == level and line["logger"].startswith(logger)]
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ async def fail_at_random(app: Detent, jobs: int, logged: Records) -> None:
         await in_a_thread.enqueue_many(payloads[1::2])
     worker = await app.worker(until_idle=True)
     assert await worker.run(handle_signals=False) == 0
-    warnings, errors = logged.of("WARNING"), logged.of("ERROR")
+    warnings, errors = (logged.of(level, "detent.executions") for level in ("WARNING", "ERROR"))
     assert sorted(line["job_id"] for line in warnings) == sorted(raised)
     dead_letters = await (await app.ready()).dead_letters.list(Filter(limit=jobs))
     assert sorted(line["dlq_id"] for line in errors) == sorted(item.id for item in dead_letters)

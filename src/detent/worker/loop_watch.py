@@ -20,6 +20,7 @@ from detent.ports.clock import Clock
 log = logging.getLogger("detent.worker.loop_watch")
 _MAX_FRAMES = 30
 _MAX_LOCATION = 300
+_STANDARD_LIBRARY = str(Path(threading.__file__).parent)
 _RUNNER = str(Path(__file__).with_name("runner.py"))
 
 
@@ -86,9 +87,9 @@ class LoopWatch:
         return next((job for handler_task, job in self._running() if handler_task is task), inherited)
 
     def _report(self, late: float, frames: list[traceback.FrameSummary]) -> None:
-        job, last = self._job, frames[-1]
+        job, frame = self._job, next((frame for frame in reversed(frames) if not _is_library(frame)), frames[-1])
         where = {"job_id": job.id, "job_type": job.job_type} if job else {}
-        location = f"{last.filename}:{last.lineno} in {last.name}"[-_MAX_LOCATION:]
+        location = f"{frame.filename}:{frame.lineno} in {frame.name}"[-_MAX_LOCATION:]
         report = {"since": self._now() - int(late * SECOND), "location": location, **where}
         self.report = json.dumps(report)
         message = (
@@ -98,6 +99,10 @@ class LoopWatch:
         fields = {"event": "loop_blocked", "blocked_seconds": round(late, 3), **where}
         stack = "Stack (most recent call last):\n" + "".join(traceback.format_list(frames)).rstrip("\n")
         log.handle(log.makeRecord(log.name, logging.WARNING, __file__, 0, message, (), None, extra=fields, sinfo=stack))
+
+
+def _is_library(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_STANDARD_LIBRARY) or "site-packages" in frame.filename
 
 
 def _named(job: Claimed | None) -> str:
