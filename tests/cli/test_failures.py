@@ -53,6 +53,11 @@ def test_up_logs_failures_and_restarts_companions(cli: Cli, tmp_path: Path) -> N
 
 
 STOP = """
+
+import os
+import signal
+
+
 @app.on_dead_letter
 def stop(ended) -> None:
     os.kill(os.getpid(), signal.SIGTERM)

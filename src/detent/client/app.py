@@ -302,6 +302,7 @@ class Detent(Scheduling, Limited, Hooked):
         options: `queues`, `slots`, `lease_seconds`, `until_idle` as in `run_worker`; `grace_seconds` (10) for running
             jobs when it stops; `cancel_grace_seconds` (30) for a handler after a cancel; `processes`, the most for
             handlers with run_in="process"; `sweep=False` to leave expired leases and schedules to other workers;
+            `block_warning_seconds` (1): warn of a handler that blocks the event loop for this long, 0: never;
             `config`, `metrics_port`, `metrics_host`.
         """
         engine = await self.ready()

@@ -43,22 +43,27 @@ class EndedExecution:
 
     @property
     def payload(self) -> Any:
+        """The arguments of the job, as JSON values."""
         return json.loads(self.payload_text)
 
     @property
     def result(self) -> Any:
+        """The result as a JSON value; None after a failure."""
         return None if self.result_text is None else json.loads(self.result_text)
 
     @property
     def error_code(self) -> str | None:
+        """The stored error code, for example JOB_EXECUTION_FAILED."""
         return self.failure.code if self.failure else None
 
     @property
     def error_message(self) -> str | None:
+        """The stored message of the error."""
         return self.failure.message if self.failure else None
 
     @property
     def traceback(self) -> str | None:
+        """The stored traceback: its last 8,000 characters. None if the engine ended the execution."""
         return self.failure.traceback if self.failure else None
 
     @property
