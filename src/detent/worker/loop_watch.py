@@ -67,13 +67,14 @@ class LoopWatch:
             log.info("the event loop was blocked for %.1f s by %s", blocked_seconds, _named(job))
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        task: asyncio.Task[Any] | None = None
         while not self._stopped.wait(self._seconds / 4):
             late = self._clock.monotonic() - self._ticked_at
+            previous, task = task, asyncio.current_task(loop)
             if late < self._seconds or self.report is not None:
                 continue
-            task = asyncio.current_task(loop)
             frame = sys._current_frames().get(thread_id)
-            if task is None or frame is None:  # between two tasks: this process was suspended, or has had no CPU
+            if task is None or task is not previous or frame is None:  # no task blocks it: this process had no CPU
                 continue
             frames = traceback.extract_stack(frame)
             inner = max((place for place, entry in enumerate(frames) if entry.filename == _RUNNER), default=-1) + 1

@@ -98,7 +98,7 @@ class Runner:
             self._threads = DaemonThreads()
         sync_context = SyncContext(context, loop) if handler.takes_context or handler.hooks.plain_middleware else None
         run = copy_context().run  # with the job of log records and the current span
-        return await loop.run_in_executor(self._threads, partial(run, call_plain, handler, sync_context, arguments))
+        return await loop.run_in_executor(self._threads, lambda: run(call_plain, handler, sync_context, arguments))
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
