@@ -93,7 +93,7 @@ async def test_what_a_hook_raises_is_logged(app: Detent, caplog: pytest.LogCaptu
 
     @app.on_success
     def broken_too(ended: EndedExecution) -> None:
-        raise ValueError("plain hook")
+        raise SystemExit("plain hook")
 
     @app.on_success
     def works(ended: EndedExecution) -> None:

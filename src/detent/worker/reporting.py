@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,8 @@ _MAX_PENDING = 1_000
 """From this many calls of hooks on, a worker waits before it claims more jobs."""
 _LONGEST_WAIT_SECONDS = 1.0
 _MAX_MESSAGE = 500
+_RAISED = (Exception, SystemExit)
+"""What a hook may raise without an effect on the worker."""
 
 
 class ExecutionReporter:
@@ -73,18 +76,18 @@ class ExecutionReporter:
         """Call each hook for all waiting ends: a plain one in one thread, because a thread for each call is slow."""
         while self._pending:
             pending, self._pending = self._pending, []
-            calls: dict[ExecutionHook, list[EndedExecution]] = {}
+            calls: dict[int, tuple[ExecutionHook, list[EndedExecution]]] = {}
             for hooks, ends in pending:
                 for hook in hooks:
-                    calls.setdefault(hook, []).extend(ends)
-            for hook, ends in calls.items():
+                    calls.setdefault(id(hook), (hook, []))[1].extend(ends)
+            for hook, ends in calls.values():
                 if not is_async(hook):
                     await asyncio.get_running_loop().run_in_executor(self._threads, _call_each, hook, ends)
                     continue
                 for ended in ends:
                     try:
                         await hook(ended)
-                    except Exception:
+                    except _RAISED:
                         _log_hook_error(hook, ended)
             self._unfinished -= sum(len(ends) for _, ends in pending)
 
@@ -102,7 +105,7 @@ def _call_each(hook: ExecutionHook, ends: Sequence[EndedExecution]) -> None:
     for ended in ends:
         try:
             hook(ended)
-        except Exception:
+        except _RAISED:
             _log_hook_error(hook, ended)
 
 
@@ -120,9 +123,9 @@ async def call_lifecycle_hooks(hooks: Sequence[LifecycleHook], seconds: float | 
         try:
             async with asyncio.timeout(seconds):
                 result = hook()
-                if asyncio.iscoroutine(result):
+                if inspect.isawaitable(result):
                     await result
-        except Exception:
+        except _RAISED:
             log.exception("the hook %s failed", hook_name(hook))
 
 
