@@ -33,6 +33,7 @@ from detent.core.options.backoff import Exponential, Fixed
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
+from detent.handler.hooks import EndedExecution
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from detent.handler.sync_context import SyncContext
 from detent.version import __version__
@@ -56,6 +57,7 @@ __all__ = [
     "Detent",
     "DetentError",
     "Edge",
+    "EndedExecution",
     "Exponential",
     "Fail",
     "Fixed",

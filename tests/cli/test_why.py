@@ -291,3 +291,37 @@ async def _succeed(engine: Engine, job_id: str) -> None:
 )
 def test_spans_are_short(seconds: float, words: str) -> None:
     assert span(int(seconds * SECOND)) == words
+
+
+def test_the_traceback_of_the_last_failure(harness: Harness) -> None:
+    """While it waits for its retry, and at the end; hidden from callers who may not see payloads."""
+    job = harness.submit(max_retries=1)
+    for traceback in ("Traceback 1", "Traceback 2"):
+        harness.clock.at += 60 * SECOND
+        asyncio.run(harness.engine.wake())
+        failure = Failure("BROKEN", "no", traceback=traceback, retryable=True)
+        harness.settle(Failed(failure))
+        assert harness.why(job).details["traceback"] == traceback
+        assert "traceback" not in asyncio.run(harness.engine.jobs.why(job, payloads=False)).details
+    assert harness.why(job).reason == "FINISHED"
+
+
+def test_a_blocked_event_loop(harness: Harness) -> None:
+    """Of the worker that runs the job; and of all workers that could run it, not of one among several."""
+    block = {
+        "since": harness.clock.now() - 3 * SECOND,
+        "location": "jobs.py:7 in slow",
+        "job_id": "j1",
+        "job_type": "x",
+    }
+    harness.worker(blocked=json.dumps(block))
+    job = harness.submit()
+    explanation = harness.why(job)
+    assert explanation.reason == "LOOP_BLOCKED"
+    assert "job j1 (x) has blocked the event loop of its worker for 3 s at jobs.py:7 in slow" in explanation.sentence
+    harness.worker("w2")
+    assert harness.why(job).reason == "ANY_MOMENT"
+    harness.claim()
+    assert also(harness.why(job)) == ["LOOP_BLOCKED"]
+    harness.worker()
+    assert also(harness.why(job)) == []

@@ -1,9 +1,10 @@
 """A sample for type checkers: a line marked `wrong` must be an error, every other line must not."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
-from detent import Context, Decision, Detent, Handle, JobDefinition, SyncContext
+from detent import Context, Decision, Detent, EndedExecution, Handle, JobDefinition, SyncContext
 from detent.core.schedule import Schedule
 
 app = Detent("sqlite:///:memory:")
@@ -111,3 +112,41 @@ def wrong_blocking_calls(ctx: SyncContext) -> None:
     ctx.sleep("long")  # wrong
     ctx.wait_for()  # wrong
     ctx.approval("refund", role="lead")  # wrong
+
+
+@app.on_failure
+async def report(ended: EndedExecution) -> None:
+    assert_type(ended.retry_in, float | None)
+    assert_type(ended.exception, BaseException | None)
+
+
+@app.on_success
+def count(ended: EndedExecution) -> None: ...
+
+
+@app.on_worker_stop
+async def stop() -> None: ...
+
+
+@app.middleware
+async def around(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
+    ctx.state["session"] = 7
+    return await call_next()
+
+
+@app.middleware
+def around_plain(ctx: SyncContext, call_next: Callable[[], Any]) -> Any:
+    return call_next()
+
+
+async def hooks_stay_functions(ended: EndedExecution, ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> None:
+    assert_type(await report(ended), None)
+    await around(ctx, call_next)
+
+
+def wrong_hooks(text: str) -> None: ...
+
+
+app.on_failure(wrong_hooks)  # wrong
+app.on_worker_start(wrong_hooks)  # wrong
+app.middleware(wrong_hooks)  # wrong

@@ -1,6 +1,7 @@
 """Outcomes: what a handler returns or raises, and the change the contract makes of it."""
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -57,6 +58,7 @@ async def test_retry_by_the_contracts_backoff(app: Detent) -> None:
 
 async def test_a_frozen_contract_drops_the_delay_of_a_retry(app: Detent, caplog: pytest.LogCaptureFixture) -> None:
     """The failure is settled by the rules of the contract; the log says what was refused."""
+    caplog.set_level(logging.INFO, "detent.worker.worker")
 
     @app.job("work", contract="gate-b2")
     async def work() -> None:

@@ -46,7 +46,7 @@ def test_it_wants_jobs_while_claims_are_full() -> None:
     assert state.handler_ended("a", "t1", DONE)
     batch = state.next_batch()
     assert batch is not None and batch.claim_limit == 1
-    assert batch.settled == [Settlement("a", "t1", "standard", DONE)]
+    assert batch.settled == [Settlement("a", "t1", "standard", DONE, claimed=claimed("a"))]
     state.batch_done(BatchResult())
     state.wants_jobs = True
     assert state.next_batch() == Batch([], 1)

@@ -20,6 +20,7 @@ from detent.core.access import Power, Scope, Token
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
 from detent.engine import Engine
+from detent.observability.job_logs import configure_logging
 
 from . import options, output
 from .options import option
@@ -137,6 +138,17 @@ class ConnectionOptions:
         self, view: Mapping[str, Any], columns: Sequence[str], rows: Iterable[Sequence[output.Cell]], empty: str = ""
     ) -> None:
         output.print_list(self.as_json, view, columns, rows, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Which log lines a command that runs on writes to stderr, and how."""
+
+    log_level: options.LogLevelOption = options.LogLevel.INFO
+    log_format: options.LogFormatOption = options.LogFormat.TEXT
+
+    def configure(self) -> None:
+        configure_logging(self.log_format, self.log_level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,13 @@ class LogFormat(StrEnum):
     JSON = job_logs.JSON
 
 
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 Url = Annotated[str | None, option("The database: sqlite:///jobs.db or postgresql://…; default sqlite:///detent.db.")]
 AppUrl = Annotated[str | None, typer.Option("--url", help="The database; default: the one the application names.")]
 OptionalApp = Annotated[
@@ -65,7 +72,8 @@ DryRun = Annotated[bool, option("Print how many would be affected and change not
 Yes = Annotated[bool, option("Do not ask for confirmation.")]
 Rate = Annotated[float | None, option("Spread the new jobs: this many become due per second.")]
 TextFilter = Annotated[str | None, option("Only rows that contain this text (ids, keys, error codes, payloads).")]
-LogFormatOption = Annotated[LogFormat, option("Format of log lines; json adds the ids of the job to each line.")]
+LogFormatOption = Annotated[LogFormat, option("Format of log lines; json: one object per line, traceback included.")]
+LogLevelOption = Annotated[LogLevel, option("The lowest level that is logged; a failed execution is a warning.")]
 
 
 def system_user() -> str:

@@ -97,6 +97,13 @@ def print_list(
         print_line(f"next page: --cursor {view['next_cursor']}")
 
 
+def print_traceback(text: str | None) -> None:
+    """Print the traceback of a failed execution after an empty line; nothing without one."""
+    if text:
+        print_line()
+        print_line(text.rstrip("\n"))
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print one name and value per line; empty values are left out."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

@@ -2,9 +2,10 @@
 
 import asyncio
 import inspect
+import logging
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
@@ -19,8 +20,10 @@ from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
 from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
+from detent.handler.hooks import Hooked
 from detent.handler.sync_context import SyncContext
 from detent.observability.settings import Settings, load_settings
+from detent.worker.reporting import ExecutionReporter
 
 from .connect import configured_contracts, default_url, engine_from, redis_url, store_from, when_available
 from .dead_letters import DeadLetters
@@ -36,11 +39,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+log = logging.getLogger("detent.client.app")
 
 __all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
 
 
-class Detent(Scheduling, Limited):
+class Detent(Scheduling, Limited, Hooked):
     """An application: one database, the jobs your code declares, and the calls to enqueue and run them.
 
         app = Detent("sqlite:///jobs.db")
@@ -188,7 +192,9 @@ class Detent(Scheduling, Limited):
             raise InvalidInput("a function without a name needs app.job(NAME)", code="HANDLER_INVALID")
         if name in self.jobs:
             raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
-        self.jobs[name] = JobDefinition(self, inspect_handler(name, function, settings, run_in))
+        handler = inspect_handler(name, function, settings, run_in)
+        handler.hooks = self.hooks
+        self.jobs[name] = JobDefinition(self, handler)
         return self.jobs[name]
 
     def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
@@ -274,6 +280,7 @@ class Detent(Scheduling, Limited):
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
         engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
+        engine.observer = ExecutionReporter(self.hooks)
         return engine
 
     @property
@@ -349,6 +356,7 @@ class Detent(Scheduling, Limited):
         options: `queues`, `slots`, `lease_seconds`, `until_idle` as in `run_worker`; `grace_seconds` (10) for running
             jobs when it stops; `cancel_grace_seconds` (30) for a handler after a cancel; `processes`, the most for
             handlers with run_in="process"; `sweep=False` to leave expired leases and schedules to other workers;
+            `block_warning_seconds` (1): warn of a handler that blocks the event loop for this long, 0: never;
             `config`, `metrics_port`, `metrics_host`.
         """
         from detent.worker.worker import Worker
@@ -357,9 +365,24 @@ class Detent(Scheduling, Limited):
 
         engine = await self.ready()
         await self.schedules.declare()
-        options.setdefault("config", self.config or load_settings())
+        options = {"config": self.config or load_settings(), "hooks": self.hooks, **options}
+        await self._warn_about_queues(engine, options.get("queues"))
         make_worker: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
         return make_worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
+
+    async def _warn_about_queues(self, engine: Engine, queues: Iterable[str] | None) -> None:
+        """Log what is probably a mistake: no jobs, or queues that no declared job, stored job, limit or pause names."""
+        if not self.jobs:
+            log.warning("this application declares no jobs, so its worker has nothing to run; use @app.job")
+        if queues is None:
+            return
+        stats = await engine.stats.queues()
+        known = {definition.submission({}).queue for definition in self.jobs.values()}
+        known |= {row.queue for row in stats.backlog} | {limit.queue for limit in stats.limits if limit.queue}
+        known |= {pause.name for pause in stats.pauses if pause.kind == "queue"}
+        if unknown := sorted(set(queues) - known):
+            names = ", ".join(sorted(known)) or "none"
+            log.warning("no job, limit or pause has the queue %s; known queues: %s", ", ".join(unknown), names)
 
     async def run_worker(
         self,

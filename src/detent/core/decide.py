@@ -16,7 +16,7 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
     if not route:
         raise illegal_move(contract, job, str(move))
     after = replace(job)
-    change = Change(before=job, after=after)
+    change = Change(before=job, after=after, failure=facts.failure)
     at = max(now, job.updated_at)
     retries_before = job.retries
     _charge(contract, after, move, at, facts)
@@ -67,6 +67,8 @@ def add_move(contract: Contract, change: Change, move: Move, now: Micros, facts:
     combined.events[:0] = change.events
     combined.notes[:0] = change.notes
     combined.dead_letter = combined.dead_letter or change.dead_letter
+    combined.failure = combined.failure or change.failure
+    combined.lease_lost = change.lease_lost
     return combined
 
 

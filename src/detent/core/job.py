@@ -225,6 +225,8 @@ class Failure:
     after: Micros | None = None
     """A delay that replaces the backoff."""
     origin: Origin = Origin.ENGINE
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    """What the handler raised, for logs and hooks of this process. It is not stored."""
 
 
 APPROVAL = "approval"
@@ -307,6 +309,10 @@ class Change:
     """How long the outbox item is hidden from orchestrators, because the process that commits it publishes it."""
     ended: Move | None = None
     """The move that ended the job; None if this change did not end it."""
+    failure: Failure | None = None
+    """Why the execution failed that this change ended."""
+    lease_lost: bool = False
+    """True: the job was taken from a worker whose lease has expired."""
 
     @property
     def affected_parents(self) -> set[str]:

@@ -114,7 +114,9 @@ def after_loss(
     rule = contract.loss
     failure = Failure(contract.code("lost"), f"worker {job.worker} was lost while holding the job", "WorkerLost")
     facts = replace(facts, reason="lease_expired", losses=job.losses + 1)
-    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
+    change = _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
+    change.lease_lost = True
+    return change
 
 
 def after_stop(
@@ -149,7 +151,9 @@ def after_reclaim(
     """The change for a job that another worker takes over directly, because its lease expired."""
     data = {"old_consumer": job.worker, "new_consumer": worker, "message_id": job.token, **more}
     facts = Facts(worker=worker, token=token, lease=lease, charged=False, losses=job.losses + 1, data=data)
-    return decide(contract, job, Move.RECLAIM, now, facts)
+    change = decide(contract, job, Move.RECLAIM, now, facts)
+    change.lease_lost = True
+    return change
 
 
 def fail_after_interruptions(contract: Contract, change: Change, now: Micros, facts: Facts) -> Change:

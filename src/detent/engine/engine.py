@@ -36,6 +36,8 @@ from .schedules.schedules import Schedules
 from .submit.quotas import QuotaCache
 
 MAX_LEASE = 86_400.0 * 365
+CLOSE_SECONDS = 3.0
+"""How long `close` waits for hooks."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class BatchResult:
 
     claimed: list[Claimed] = field(default_factory=list)
     refused: dict[str, DetentError] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    """What the settlements changed, without plain successes, and the jobs that were reclaimed."""
     later: list[Settlement] = field(default_factory=list)
     """Not settled, because another transaction holds the row lock or the store was unavailable; pass them again."""
 
@@ -79,13 +83,15 @@ class Engine(Runtime):
     async def close(self) -> None:
         if self.relay is not None:
             await self.relay.close()
+        if self.observer is not None:
+            await self.observer.wait_for_hooks(0, CLOSE_SECONDS)
         await self.store.close()
 
     @operators_only
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
         store = self.store.sibling()
-        return self._copy(store=store, quota_cache=QuotaCache(store), relay=None)
+        return self._copy(store=store, quota_cache=QuotaCache(store), relay=None, observer=None)
 
     def scoped(self, *, tenant: str | None, payloads: bool = True, reach: Reach | None = None) -> "Engine":
         """This engine limited to one tenant; None: to no other than it is. payloads False: it neither searches,
@@ -140,6 +146,19 @@ class Engine(Runtime):
     @operators_only
     async def settle_and_claim(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> BatchResult:
         """Settle finished executions and claim the next jobs, in one transaction."""
+        done = await self._settle_and_claim(settled, request)
+        successes: list[tuple[Claimed, str | None]] = []
+        if self.observer is not None and self.observer.wants_successes:
+            unsettled = done.refused.keys() | {settlement.id for settlement in done.later}
+            successes = [
+                (s.claimed, s.outcome.result)
+                for s in settled
+                if s.claimed is not None and isinstance(s.outcome, Succeeded) and s.id not in unsettled
+            ]
+        self.report(done.changes, successes)
+        return done
+
+    async def _settle_and_claim(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> BatchResult:
         batch, alone, refused = split_settlements(settled)
         try:
             done, skipped = await self._settle_batch(batch, request)
@@ -153,7 +172,8 @@ class Engine(Runtime):
             for settlement in (*await self._defer_rows_still_leased(done, skipped), *alone):
                 await self._settle_alone(done, settlement)
         except StoreUnavailable:  # the claim is committed; what is not settled yet must be passed again
-            done.later = [*skipped, *alone]
+            settled_now = {(change.after.id, change.after.token) for change in done.changes}
+            done.later = [s for s in (*skipped, *alone) if (s.id, s.token) not in settled_now]
             return done
         with suppress(StoreUnavailable):
             room = request.limit - len(done.claimed) if request else 0
@@ -161,6 +181,7 @@ class Engine(Runtime):
                 suspects = False if request.suspects is None and done.claimed else request.suspects
                 remaining = replace(request, limit=room, suspects=suspects)
                 changes = await self.run(lambda tx: sweep.reclaim(self, tx, remaining), affected_parents)
+                done.changes += changes
                 done.claimed += [sweep.claimed_of(job, remaining.token) for job in sweep.leased(changes)]
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
             if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
@@ -187,27 +208,29 @@ class Engine(Runtime):
             done, skipped, _ = await self.run(
                 lambda tx: self._settle_mixed_batch(tx, plain, other, request), lambda batch: batch[2]
             )
-            return done, skipped
+            return done, [settlement for settlement in settled if settlement.id in skipped]
         result = await self.store.settle_and_claim(plain, request)
-        return BatchResult(result.claimed), [_settlement_of(success) for success in result.refused]
+        refused = {success.id for success in result.refused}
+        return BatchResult(result.claimed), [settlement for settlement in settled if settlement.id in refused]
 
     async def _settle_mixed_batch(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
-    ) -> tuple[BatchResult, list[Settlement], set[str]]:
-        """(the result, settlements of locked rows, parents of the children that ended in this batch)."""
+    ) -> tuple[BatchResult, set[str], set[str]]:
+        """(the result, ids of locked rows, parents of the children that ended in this batch)."""
         done = BatchResult()
         unsettled = await tx.claims.succeed(plain) if plain else []
         parents = {success.parent_id for success in plain if success.parent_id is not None}
-        skipped = [_settlement_of(success) for success in unsettled]
+        skipped = {success.id for success in unsettled}
         rows = await tx.jobs.lock([s.id for s in other], wait=False) if other else {}
         for settlement in other:
             if settlement.id not in rows:
-                skipped.append(settlement)
+                skipped.add(settlement.id)
                 continue
             result = await settle_job(self, tx, rows[settlement.id], settlement)
             if isinstance(result, Refused):
                 done.refused[settlement.id] = result.error
             else:
+                done.changes.append(result)
                 parents |= result.affected_parents
         done.claimed = await tx.claims.claim(request) if request else []
         return done, skipped, parents
@@ -249,6 +272,8 @@ class Engine(Runtime):
             result = Refused(stale) if row is None else await self._note_refusal(row, stale)
         if isinstance(result, Refused):
             done.refused[job_id] = result.error
+        elif settlement.claimed is None or not isinstance(settlement.outcome, Succeeded):
+            done.changes.append(result)
 
     async def _note_refusal(self, job: Job, error: DetentError) -> Refused:
         """Write the note of a refused settlement, for which the row need not be locked."""
@@ -329,7 +354,3 @@ class Engine(Runtime):
     async def audit(self, limit: int = 100, *, before: int | None = None, subject: str | None = None) -> list[AuditRow]:
         """The last entries of the audit log, newest first; optionally below a number, or about one subject."""
         return await self.store.read(lambda tx: self.audit_entries(tx, limit, before=before, subject=subject))
-
-
-def _settlement_of(success: Success) -> Settlement:
-    return Settlement(success.id, success.token, success.contract, Succeeded(success.result), success.parent_id)

@@ -5,11 +5,11 @@ that opens this transaction itself.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import update_wrapper, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from detent.core.access import EVERYTHING, Scope
 from detent.core.approval_rules import ApprovalPolicy
@@ -20,6 +20,7 @@ from detent.core.job import Change, DeadLetter, Job
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.schedule import Schedule
 from detent.ports.access import AuditRow
+from detent.ports.claims import Claimed
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
 from detent.ports.store import Store
@@ -40,10 +41,29 @@ S = TypeVar("S", bound="Service")
 P = ParamSpec("P")
 
 
+class Observer(Protocol):
+    """Receives what was committed: logs and hooks. Its methods must neither block nor raise."""
+
+    @property
+    def wants_successes(self) -> bool: ...
+
+    def on_changes(self, changes: Sequence[Change]) -> None: ...
+
+    def on_successes(self, successes: Sequence[tuple[Claimed, str | None]]) -> None:
+        """Executions that this process ran and that succeeded, with their results (JSON)."""
+        ...
+
+    async def wait_for_hooks(self, most: int = ..., seconds: float = ...) -> None:
+        """Wait until at most so many calls of hooks are unfinished, and no longer than `seconds`."""
+        ...
+
+
 class Runtime:
     """What the acts of the engine need; `Engine` is a runtime with the services that run the acts."""
 
     tracer: Tracer | None = None
+    observer: Observer | None = None
+    """Set in the engines of applications; others, for example those of the command line, report nothing."""
     relay: Relay | None = None
     """Set in processes that publish the tasks they submit; others leave them to the orchestrators."""
     tenant: str | None = None
@@ -90,10 +110,22 @@ class Runtime:
 
     async def change(self, act: Callable[[Tx], Awaitable[Change | Refused]]) -> Job:
         """Run an act that changes one job; returns the job. Raises the error of a refusal after its commit."""
-        return unwrap(await self.run(act, lambda result: affected_parents([result]))).after
+        change = unwrap(await self.run(act, lambda result: affected_parents([result])))
+        if change.events:  # else nothing was changed, a repeated settlement for example
+            self.report([change])
+        return change.after
 
     async def change_all(self, act: Callable[[Tx], Awaitable[list[Change]]]) -> list[Job]:
-        return [change.after for change in await self.run(act, affected_parents)]
+        changes = await self.run(act, affected_parents)
+        self.report(changes)
+        return [change.after for change in changes]
+
+    def report(self, changes: Sequence[Change], successes: Sequence[tuple[Claimed, str | None]] = ()) -> None:
+        """Pass committed changes, and executions that succeeded without one, to the observer, if there is one."""
+        if self.observer is not None and changes:
+            self.observer.on_changes(changes)
+        if self.observer is not None and successes:
+            self.observer.on_successes(successes)
 
     def step_span(self, name: str) -> AbstractContextManager[object]:
         return self.tracer.step(name) if self.tracer is not None else nullcontext()

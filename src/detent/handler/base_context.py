@@ -42,6 +42,11 @@ class BaseContext:
         extra = {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id}
         return logging.LoggerAdapter(logging.getLogger(f"detent.job.{claimed.job_type}"), extra)
 
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """What middleware has added for this execution, for example a database session: `ctx.state["session"]`."""
+        return {}
+
     @property
     def job_id(self) -> str:
         """The id of this job, a UUID."""

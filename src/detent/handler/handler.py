@@ -13,6 +13,7 @@ from detent.core.errors import InvalidInput
 from detent.core.options.backoff import Backoff
 
 from .base_context import PARK_SECONDS, BaseContext
+from .hooks import Hooks
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
 
 MODES = ("auto", "thread", "process")
@@ -56,6 +57,8 @@ class Handler:
     free_form: bool = False
     """True: the function has **kwargs, so any argument name is accepted."""
     parameters: Sequence[str] = field(default_factory=tuple)
+    hooks: Hooks = field(default_factory=Hooks)
+    """Those of the application; its middleware surrounds the function."""
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the JSON object that is stored. Wrong arguments raise PAYLOAD_INVALID, at the enqueue."""

@@ -33,6 +33,7 @@ class SyncContext(BaseContext, Blocking[Context]):
         BaseContext.__init__(self, context._claimed)
         Blocking.__init__(self, context, _run_on(loop))
         self._stop_reasons = context._stop_reasons
+        self.state = context.state
 
     wait_for = blocking(Context.wait_for)
     sleep = blocking(Context.sleep)

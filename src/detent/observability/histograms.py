@@ -66,6 +66,7 @@ class ExecutionHistograms:
     def __init__(self) -> None:
         self.pickup: dict[Kind, Histogram] = {}
         self.execution: dict[Kind, Histogram] = {}
+        self.blocked: dict[Kind, Histogram] = {}
 
     def record_pickups(self, claimed: Iterable[Claimed], now: Micros) -> None:
         kind: Kind = ()
@@ -82,6 +83,10 @@ class ExecutionHistograms:
     def record_execution(self, job: Claimed, seconds: float) -> None:
         kind = job[2:5]
         (self.execution.get(kind) or self._histogram(self.execution, kind)).add(seconds)
+
+    def record_block(self, job: Claimed | None, seconds: float) -> None:
+        """The event loop was blocked for so long, by the handler of this job if it is known."""
+        self._histogram(self.blocked, (OTHER, OTHER, OTHER) if job is None else job[2:5]).add(seconds)
 
     def _histogram(self, table: dict[Kind, Histogram], kind: Kind) -> Histogram:
         histogram = table.get(kind)

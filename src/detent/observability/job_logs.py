@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,16 +25,24 @@ current_job: ContextVar[Claimed | None] = ContextVar("detent_job", default=None)
 _capture: ContextVar["Capture | None"] = ContextVar("detent_capture", default=None)
 
 
-def configure_logging(log_format: str, level: int = logging.INFO) -> None:
+def configure_logging(log_format: str, level: str = "info") -> None:
     """Make the root logger write to stderr in this format. Does nothing if the application has configured it."""
-    configured_formats[:] = [log_format]
-    handler = logging.StreamHandler()
+    configured_formats[:] = [(log_format, level)]
+    handler = _StderrHandler()
     handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter())
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-configured_formats: list[str] = []
-"""The format of this process, for the processes it starts; empty if logging was not configured here."""
+configured_formats: list[tuple[str, str]] = []
+"""Format and level of this process, for the processes it starts; empty if logging was not configured here."""
+
+
+class _StderrHandler(logging.StreamHandler[Any]):
+    """Writes to what `sys.stderr` is at that time: a live view on the terminal replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 class TextFormatter(logging.Formatter):
@@ -45,17 +54,18 @@ class TextFormatter(logging.Formatter):
         suffix = " ".join(f"{name}={value}" for name, value in short.items() if value is not None)
         line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
         line = f"{line} [{suffix}]" if suffix else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return "\n".join([line, *filter(None, (_traceback(self, record), record.stack_info))])
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: at, level, logger, message, and the fields of the job."""
+    """One JSON object per line: at, level, logger, message, the fields of the job and of the event, the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"at": _time(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         line |= _job_fields(record)
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+        texts = {name: record.__dict__.get(name) for name in _EVENT_FIELDS}
+        texts |= {"error": _traceback(self, record), "stack": record.stack_info}
+        line |= {name: value for name, value in texts.items() if value is not None}
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
@@ -63,6 +73,13 @@ def _time(record: logging.LogRecord) -> str:
     return iso(int(record.created * 1_000_000)) or ""
 
 
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    """As it was formatted in the process of the handler, or of the exception of this record."""
+    text = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else None)
+    return text.rstrip("\n") if text else None
+
+
+_EVENT_FIELDS = ("event", "error_code", "retry_in_seconds", "dlq_id", "blocked_seconds")
 _FIELDS = ("job_id", "job_type", "queue", "tenant_id", "execution_no", "trace_id")
 
 

@@ -66,6 +66,8 @@ def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHist
         help_text = "Seconds from due to pickup by this process."
         yield _histogram("detent_pickup_seconds", help_text, histograms.pickup)
         yield _histogram("detent_execution_seconds", "Seconds that handlers ran in this process.", histograms.execution)
+        help_text = "Seconds for which handlers blocked the event loop of this process, from the warning on."
+        yield _histogram("detent_loop_blocked_seconds", help_text, histograms.blocked)
 
 
 def _counters(readings: Readings) -> Iterator[Metric]:

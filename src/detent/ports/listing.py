@@ -49,6 +49,8 @@ class WorkerRow:
     started_at: Micros
     seen_at: Micros
     lease: Micros
+    blocked: str | None = None
+    """JSON while a handler blocks its event loop: since, location, job_id, job_type."""
 
 
 class Backlog(NamedTuple):

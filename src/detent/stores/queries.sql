@@ -203,7 +203,7 @@ SELECT n, at, actor, act, subject, tenant_id, reason, data FROM detent.audit WHE
 -- name: put_worker
 INSERT INTO detent.workers ({worker_columns}) VALUES ({worker_places})
 ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,
-  job_types = excluded.job_types;
+  job_types = excluded.job_types, blocked = excluded.blocked;
 
 -- name: workers
 SELECT {worker_columns} FROM detent.workers ORDER BY started_at, id;

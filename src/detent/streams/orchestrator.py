@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.model import Phase
@@ -142,10 +141,10 @@ class Orchestrator:
     async def _apply_batch(self, results: Sequence[Result]) -> list[None]:
         limits = self._lease, self._settings.max_deliveries
         applied = await self._store.write(lambda tx: deliveries.apply_results(self.engine, tx, results, *limits))
+        self.engine.report(applied.changes)
         for result in applied.unknown:
             origin, problem = (self._settings.result_stream, result.id), result.problem or unknown_task(result.task_id)
-            message = (self.id, origin, result.fields, "RESULT_INVALID", problem)
-            await self._store.write(partial(dead_letter_message, self.engine, *message))
+            await dead_letter_message(self.engine, self.id, origin, result.fields, "RESULT_INVALID", problem)
         await self.transport.tasks.acknowledge(applied.ended)
         await self.transport.results.acknowledge_results([result.id for result in results])
         return [None] * len(results)

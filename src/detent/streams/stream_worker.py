@@ -125,7 +125,7 @@ class StreamWorker(Worker):
         return reserved
 
     async def _dead_letter(self, delivery: Delivery) -> None:
-        log.error("message %s is not a valid task: %s", delivery.message_id, delivery.problem or "its task is unknown")
+        log.info("message %s is not a valid task: %s", delivery.message_id, delivery.problem or "its task is unknown")
         await dead_letter_delivery(self.engine, self.id, self.transport.settings.task_stream, delivery)
         self._unclaimed.pop(delivery.message_id, None)
         self._being_claimed.discard(delivery.message_id)
@@ -137,6 +137,7 @@ class StreamWorker(Worker):
         if not left:
             return []
         received = await self.engine.store.write(lambda tx: receive_deliveries(self.engine, tx, self.claimer, left))
+        self.engine.report(received.changes)
         for delivery in received.unknown:
             await self._dead_letter(delivery)
         handled = {job.token for job in received.claimed} | {delivery.message_id for delivery in received.unknown}
@@ -155,7 +156,8 @@ class StreamWorker(Worker):
             failure = Failure("SCHEMA_INVALID", problem, "Poison", retryable=False) if problem else None
         if failure is None:
             return True
-        self.state.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Failed(failure)))
+        settlement = Settlement(claimed.id, claimed.token, claimed.contract, Failed(failure), claimed=claimed)
+        self.state.finished.append(settlement)
         return False
 
     def _acknowledge(self, message_ids: Sequence[str]) -> None:

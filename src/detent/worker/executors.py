@@ -88,11 +88,11 @@ class HandlerProcesses:
             child.kill()
 
 
-def _init_child(log_formats: list[str]) -> None:
+def _init_child(log_formats: list[tuple[str, str]]) -> None:
     """In the child: leave SIGINT to the parent, set up logging, and exit when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for log_format in log_formats:
-        configure_logging(log_format)
+        configure_logging(*log_format)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a process of the pool has a parent"
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()

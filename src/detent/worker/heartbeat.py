@@ -56,6 +56,7 @@ class Heartbeat:
         if listener is not None:
             state.beat_seconds = listener.beat_seconds
         self._last_command: str | None = None
+        self._stored_block: str | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._beat_forever()), name="detent-heartbeat", daemon=True
@@ -99,7 +100,7 @@ class Heartbeat:
     async def send(self) -> None:
         """Send one heartbeat."""
         at = self._lease_clock.read()
-        if self._state.extends_leases(at.monotonic):
+        if self._state.extends_leases(at.monotonic) or self._row().blocked != self._stored_block:
             await self._beat(at)
             self._state.leases_extended(at.monotonic)
         else:
@@ -117,6 +118,7 @@ class Heartbeat:
 
         self._report(held, *await self._engine.store.write(act), at)
         self.beats += 1
+        self._stored_block = row.blocked
         if self._listener is not None:
             await self._listener.on_heartbeat(self._engine, held)
 

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -73,16 +74,18 @@ class Runner:
             else:
                 arguments = handler.call_arguments(claimed.payload)
                 if handler.mode != "loop":
-                    value = await self._in_thread(handler, context, arguments)
+                    call = partial(self._in_thread, handler, context, arguments)
                 elif handler.takes_context:
-                    value = await handler.function(context, **arguments)
+                    call = partial(handler.function, context, **arguments)
                 else:
-                    value = await handler.function(**arguments)
-                outcome = succeeded(handler, value)
+                    call = partial(handler.function, **arguments)
+                outcome = succeeded(handler, await handler.hooks.around(context, call)())
         except asyncio.CancelledError:
             await context.close()
             raise
         except BaseException as error:
+            if error.__traceback__ is not None:  # this frame would keep the exception alive, and it with all frames
+                error.__traceback__ = error.__traceback__.tb_next
             outcome = outcome_of(error, handler, contract.codes)
         try:
             return await context.finish(outcome)
@@ -93,9 +96,9 @@ class Runner:
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = DaemonThreads()
-        first = (SyncContext(context, loop),) if handler.takes_context else ()
+        sync_context = SyncContext(context, loop) if handler.takes_context or handler.hooks.plain_middleware else None
         run = copy_context().run  # with the job of log records and the current span
-        return await loop.run_in_executor(self._threads, partial(run, handler.function, *first, **arguments))
+        return await loop.run_in_executor(self._threads, lambda: run(call_plain, handler, sync_context, arguments))
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
@@ -129,10 +132,20 @@ def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any,
     job = Claimed(*values)
     current_job.set(job)
     try:
-        first = (BaseContext(job),) if handler.takes_context else ()
-        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
+        return succeeded(handler, call_plain(handler, BaseContext(job), handler.call_arguments(job.payload)))
     except BaseException as error:
-        return outcome_of(error, handler, codes)
+        return _without_exception(outcome_of(error, handler, codes))
+
+
+def call_plain(handler: Handler, context: Any, arguments: dict[str, Any]) -> Any:
+    """Call a plain handler inside the plain middleware, in the thread or process in which the handler runs."""
+    first = (context,) if handler.takes_context else ()
+    return handler.hooks.around_plain(context, partial(handler.function, *first, **arguments))()
+
+
+def _without_exception(outcome: Outcome) -> Outcome:
+    """For the parent process: an exception may not be picklable."""
+    return Failed(replace(outcome.failure, exception=None)) if isinstance(outcome, Failed) else outcome
 
 
 def succeeded(handler: Handler, value: Any) -> Outcome:
@@ -164,21 +177,23 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
     name = type(error).__name__
     message = (str(error) or name)[:MAX_MESSAGE]
     failed = codes["execution_failed"] or ""
+    text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK:]
+    origin: dict[str, Any] = {"traceback": text, "exception": error}
     if isinstance(error, Fail):
         code = "" if error.code is None else str(error.code)[:MAX_CODE]
-        return Failure(code, message, name, error.retryable, origin=Origin.FAIL)
+        return Failure(code, message, name, error.retryable, origin=Origin.FAIL, **origin)
     if isinstance(error, Retry):
         after = None if error.after is None else int(error.after * SECOND)
-        return Failure(failed, message, name, True, after=after)
+        return Failure(failed, message, name, True, after=after, **origin)
     if isinstance(error, DetentError) and not error.retryable:
         code = (codes["payload_invalid"] if error.code == "PAYLOAD_INVALID" else error.code) or failed
-        text = error.message[:MAX_MESSAGE] if code == error.code else message  # str(error) begins with the code
-        return Failure(code, text, name, False)
+        if code == error.code:  # str(error) begins with the code
+            message = error.message[:MAX_MESSAGE]
+        return Failure(code, message, name, False, **origin)
     retryable = None
     if isinstance(error, handler.options.permanent_errors):
         retryable = False
     elif isinstance(error, handler.options.retryable_errors):
         retryable = True
-    text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK:]
     sentence = f"{name}: {message}" if message != name else name
-    return Failure(failed, sentence, name, retryable, text, origin=Origin.EXCEPTION)
+    return Failure(failed, sentence, name, retryable, origin=Origin.EXCEPTION, **origin)

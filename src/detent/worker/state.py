@@ -25,6 +25,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _GIVE_UP_PAUSE_SECONDS = 0.75
 """A worker that must end gives up on a store that failed until the pause was this long."""
+LEASE_LOST = "lease lost"
+"""Why a handler is interrupted whose job belongs to another worker now."""
 _OUTCOME_REFUSED = "OutcomeRefused"
 """The error class of the failure that replaces an outcome the engine refused."""
 
@@ -42,7 +44,7 @@ class Held:
 
     def settlement(self, outcome: Outcome) -> Settlement:
         claimed = self.claimed
-        return Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
+        return Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id, claimed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class WorkerState:
         for claimed in result.claimed:
             old = self.held.get(claimed.id)
             if old is not None:  # its lease expired, and this worker claimed it again
-                self._superseded.append(self._abandon(old, None, "lease lost"))
+                self._superseded.append(self._abandon(old, None, LEASE_LOST))
             self.held[claimed.id] = Held(claimed, lease=new_lease())
         if self.stopping:  # stop() was called while the claim was in flight
             self.stop()
@@ -334,7 +336,7 @@ class WorkerState:
         for job_id, held in checked.items():
             cancel_request = answer.cancels.get(job_id)
             if job_id in answer.lost:
-                interrupts.append(self._abandon(held, None, "lease lost"))
+                interrupts.append(self._abandon(held, None, LEASE_LOST))
                 continue
             if answer.extended_at is not None:
                 held.lease.confirm(answer.extended_at)

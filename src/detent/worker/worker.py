@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from detent.core.errors import DetentError
+from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped
 from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
 from detent.handler.handler import Handler
+from detent.handler.hooks import Hooks
 from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
 from detent.ports.claims import Claimed
@@ -28,10 +29,21 @@ from detent.version import __version__
 
 from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
+from .loop_watch import LoopWatch
+from .reporting import ExecutionReporter, call_lifecycle_hooks
 from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
-from .state import POLL_SECONDS, Batch, HeartbeatAnswer, Interrupt, WorkerState, cancel_reason, seconds_until_due
+from .state import (
+    LEASE_LOST,
+    POLL_SECONDS,
+    Batch,
+    HeartbeatAnswer,
+    Interrupt,
+    WorkerState,
+    cancel_reason,
+    seconds_until_due,
+)
 
 log = logging.getLogger("detent.worker.worker")
 DEFAULT_SLOTS = 64
@@ -71,8 +83,12 @@ class Worker:
         config: Settings | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        hooks: Hooks | None = None,
+        block_warning_seconds: float = 1.0,
     ) -> None:
         self.engine = engine
+        self._hooks = hooks or Hooks()
+        self._observer = engine.observer = engine.observer or ExecutionReporter(self._hooks)
         self.handlers = handlers
         self.id = worker_name(engine.ids)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
@@ -92,6 +108,9 @@ class Worker:
         )
         self._sweeper = self.background.sweeper if sweep else None
         self._histograms = self.background.histograms
+        self._loop_watch = LoopWatch(
+            block_warning_seconds, self._clock, engine.store.now, self._histograms, self._running_jobs
+        )
         self._runner = Runner(slots, processes)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
@@ -108,8 +127,10 @@ class Worker:
         """Work until stopped (or idle, with `until_idle`); 0 if every job was settled or handed back."""
         loop = asyncio.get_running_loop()
         signals = StopSignals(loop, self.stop, self._clock) if handle_signals else None
+        await call_lifecycle_hooks(self._hooks.worker_start)
         heartbeat = self._heartbeat(loop)
         heartbeat.start()
+        self._loop_watch.start()
         helpers = [asyncio.create_task(self._watch()), asyncio.create_task(self._tick())]
         helpers += await self.background.start(sweep=self._sweeper is not None)
         more = range(1, self.state.max_in_flight)
@@ -122,7 +143,10 @@ class Worker:
             await asyncio.gather(*followers, return_exceptions=True)
             await self._hand_back_remaining()
             await self._cancel_tasks(helpers)
+            self._loop_watch.stop()
             await asyncio.to_thread(heartbeat.stop)
+            await self._observer.wait_for_hooks(0, _SHUTDOWN_SECONDS)
+            await call_lifecycle_hooks(self._hooks.worker_stop, _SHUTDOWN_SECONDS)
             self._runner.close()
             self.background.close()
             if signals is not None:
@@ -157,7 +181,11 @@ class Worker:
             started_at=self._started_at,
             seen_at=self._started_at,
             lease=int(self.lease_seconds * 1_000_000),
+            blocked=self._loop_watch.report,
         )
+
+    def _running_jobs(self) -> list[tuple["asyncio.Task[None]", Claimed]]:
+        return [(task, context._claimed) for task, context, _ in list(self._running.values())]
 
     async def _hand_back_remaining(self) -> None:
         """run() was cancelled or failed: hand back the jobs the worker still holds, if the store answers."""
@@ -223,6 +251,7 @@ class Worker:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
         claimed: list[Claimed] = []
         while not self.state.done:
+            await self._observer.wait_for_hooks()
             reading = self._lease_clock.read()
             batch = self.state.next_batch(reading)
             if batch is not None:
@@ -252,8 +281,9 @@ class Worker:
                 log.info("the store answers again")
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
             for job_id, refusal in result.refused.items():
-                self.refused += 1
-                log.warning("job %s: %s", job_id, refusal)
+                self.refused += 1  # other refusals fail the job, which is logged when that is settled
+                level = logging.WARNING if isinstance(refusal, StaleLease) else logging.INFO
+                log.log(level, "job %s: %s", job_id, refusal)
             if self._sweeper is not None:
                 self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
             new_lease = partial(Lease, self._lease_clock, reading)
@@ -341,7 +371,7 @@ class Worker:
         try:
             await self.engine.settle(claimed.id, claimed.token, outcome)
         except Exception as refusal:
-            log.warning("job %s: its late result was dropped: %s", claimed.id, refusal)
+            log.info("job %s: its late result was dropped: %s", claimed.id, refusal)
 
     def _interrupt(self, interrupts: Iterable[Interrupt]) -> None:
         for interrupt in interrupts:
@@ -352,7 +382,8 @@ class Worker:
             context.request_stop(cancel_reason(interrupt.reason) if interrupt.cooperative else interrupt.reason)
             if interrupt.cooperative:
                 continue
-            log.warning("job %s: %s, its handler is being stopped", interrupt.id, interrupt.reason)
+            level = logging.WARNING if interrupt.reason == LEASE_LOST else logging.INFO
+            log.log(level, "job %s: %s, its handler is being stopped", interrupt.id, interrupt.reason)
             if handler.mode == "loop":  # threads and processes run on in their slot; their token is stale
                 task.cancel()
         if self.state.finished:
@@ -365,6 +396,7 @@ class Worker:
     async def _tick(self) -> None:
         """One timer for the deadlines of all jobs."""
         while True:
+            self._loop_watch.tick()
             self._interrupt(self.state.tick(self._lease_clock.read(), self._timeout_codes))
             await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), _TICK_SECONDS))
 

@@ -18,7 +18,16 @@ from detent.cli.option_groups import (
     TokenOptions,
 )
 from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
-from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
+from detent.cli.output import (
+    pluralize,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    print_traceback,
+    relative_time,
+    shorten,
+)
 from detent.core.access import Power, Scope
 from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
@@ -108,6 +117,8 @@ def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionO
     print_fields({**view, **texts, "history": None, "acts": None})
     print_line()
     print_table(("at", "event", "change", "actor"), [_event_row(event) for event in view["history"]])
+    failures = [event["data"] for event in view["history"] if "error_code" in event["data"]]
+    print_traceback(failures[-1].get("traceback") if failures else None)
     for entry in view["acts"]:
         reason = f": {entry['reason']}" if entry["reason"] else ""
         print_line(f"{entry['at']} {entry['act']} by {entry['actor']}{reason}")

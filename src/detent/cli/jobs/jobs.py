@@ -22,6 +22,7 @@ from detent.cli.output import (
     print_fields,
     print_json,
     print_line,
+    print_traceback,
     redraw,
     relative_time,
     shorten,
@@ -32,6 +33,7 @@ from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.engine.reads import responses
 from detent.engine.reads.views import job_view
+from detent.engine.reads.why import last_traceback
 from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
@@ -116,11 +118,8 @@ async def _render(engine: Engine, filter: Filter) -> RenderableType:
 def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one job."""
 
-    async def act(engine: Engine) -> tuple[responses.Job, Job]:
-        job = await engine.scoped(tenant=tenant).jobs.get(job_id)
-        return job_view(engine.contract(job.contract), job), job
-
-    now, (view, job) = connection.run_with_time(act)
+    now, history = connection.run_with_time(lambda engine: engine.scoped(tenant=tenant).jobs.history(job_id))
+    job, view = history.job, job_view(history.contract, history.job)
     if connection.as_json:
         print_json(view)
         return
@@ -132,6 +131,7 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
     print_line()
     print_line(f"fields of {job.contract}:")
     print_fields({name: own[name] for name in own if own[name] != view.get(name) and not isinstance(own[name], dict)})
+    print_traceback(last_traceback(job, history.events))
 
 
 @group.command("events")
@@ -170,6 +170,8 @@ def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) 
     explanation = connection.run(lambda engine: engine.scoped(tenant=tenant).jobs.why(job_id))
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
     connection.print_result(asdict(explanation), f"{explanation.reason}: {explanation.sentence}", *others)
+    if not connection.as_json:
+        print_traceback(explanation.details.get("traceback"))
 
 
 @group.command("export")

@@ -1,6 +1,7 @@
 """`detent up`: worker, HTTP server, companions and a live terminal view in one process."""
 
 import asyncio
+import logging
 import socket
 from functools import partial
 
@@ -12,11 +13,16 @@ from detent.client.app import Detent
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.ports.listing import Filter
+from detent.system.backoff import Backoff, Sleep
+from detent.system.clock import SystemClock
 from detent.web.http.serving import make_server
 from detent.web.http.settings import Settings
 from detent.worker.worker import Worker
 
-from .orchestrate import stream_parts
+from .orchestrate import Part, stream_parts
+
+log = logging.getLogger("detent.cli.run.live")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
 
 async def run_up(
@@ -28,7 +34,7 @@ async def run_up(
     worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
     server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
-    helpers = [asyncio.ensure_future(start()) for start in (*app.companions, *background)]
+    helpers = [asyncio.create_task(keep_running(start)) for start in (*app.companions, *background)]
     if screen:
         helpers.append(asyncio.create_task(redraw(partial(_render, app, engine, worker), 0.5)))
     try:
@@ -39,6 +45,22 @@ async def run_up(
             task.cancel()
         await asyncio.gather(*helpers, serving, return_exceptions=True)
         await app.close()
+
+
+async def keep_running(start: Part, sleep: Sleep = asyncio.sleep) -> None:
+    """Run a companion until it returns. One that raises is logged and started again, after pauses up to 30 s."""
+    name = getattr(getattr(start, "func", start), "__qualname__", repr(start))
+    backoff, clock = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, sleep=sleep), SystemClock()
+    while True:
+        began = clock.monotonic()
+        try:
+            await start()
+            return
+        except Exception:
+            if clock.monotonic() - began > _LONGEST_PAUSE:  # it ran without errors for a while
+                backoff.reset()
+            log.exception("the companion %s failed, starting it again in %g s", name, backoff.seconds)
+            await backoff.pause()
 
 
 async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:

@@ -9,22 +9,14 @@ from functools import partial
 from typing import Annotated, Any
 
 from detent.cli.loader import load_app
-from detent.cli.options import AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.option_groups import LogOptions
+from detent.cli.options import AsJson, OptionalApp, option
 from detent.cli.output import EXIT_OK, print_result
 from detent.client.app import Detent
-from detent.client.connect import (
-    default_url,
-    engine_from,
-    redis_url,
-    shown_url,
-    store_from,
-    stream_transport_from,
-    when_available,
-)
+from detent.client.connect import default_url, redis_url, shown_url, stream_transport_from, when_available
 from detent.client.stream_app import has_stream_jobs, stream_settings
 from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.engine import Engine
-from detent.observability.job_logs import configure_logging
 from detent.ports.stream import StreamSettings
 from detent.streams.orchestrator import Orchestrator
 
@@ -53,11 +45,12 @@ def orchestrate(
         int | None, option("Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
     ] = None,
     url: Annotated[str | None, option("The database; default: the application's, else sqlite:///detent.db.")] = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    *,
+    logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
     """Publish tasks to Redis Streams and read results back until SIGTERM or Ctrl-C. Several may run at once."""
-    configure_logging(log_format)
+    logs.configure()
     application = load_app(app, url) if app else None
     settings = stream_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
     target = application.url if application is not None else url or default_url()
@@ -72,7 +65,7 @@ def orchestrate(
 
 
 async def _orchestrate(app: Detent | None, url: str, settings: StreamSettings) -> int:
-    engine = app.make_engine() if app is not None else engine_from(store_from(url))
+    engine = (app or Detent(url)).make_engine()
     await when_available(engine.open)
     task = asyncio.create_task(_run_orchestrator(engine, settings))
     loop = asyncio.get_running_loop()
@@ -95,6 +88,11 @@ async def _run_orchestrator(engine: Engine, settings: StreamSettings) -> None:
         await transport.close()
 
 
+async def _run_stream_worker(app: Detent, settings: StreamSettings, slots: int) -> None:
+    worker = await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)
+    await worker.run(handle_signals=False)
+
+
 async def stream_parts(app: Detent, slots: int) -> tuple[list[Part], frozenset[str]]:
     """What `up` runs beside its worker if a Redis is configured, and the contracts that this worker then excludes.
 
@@ -106,8 +104,7 @@ async def stream_parts(app: Detent, slots: int) -> tuple[list[Part], frozenset[s
     engine = await app.ready()
     parts: list[Part] = [partial(_run_orchestrator, engine, settings)]
     if has_stream_jobs(app):
-        worker = await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)
-        parts.append(partial(worker.run, handle_signals=False))
+        parts.append(partial(_run_stream_worker, app, settings, slots))
     return parts, stream_contract_names(engine.contracts)
 
 

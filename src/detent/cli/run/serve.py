@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.cli.diagnose.database import describe
 from detent.cli.loader import load_app
-from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
+from detent.cli.option_groups import LogOptions
+from detent.cli.options import AppUrl, AsJson, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
 from detent.client.app import Detent
 from detent.client.connect import default_url, shown_url, when_available
-from detent.observability.job_logs import configure_logging
 
 if TYPE_CHECKING:
     from detent.web.http.serving import Access
@@ -23,13 +23,14 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8400,
     url: AppUrl = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    *,
+    logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
     """Serve the REST API and the dashboard until SIGTERM or Ctrl-C. Without APP, payloads are not validated."""
     from detent.web.http.serving import run
 
-    configure_logging(log_format)
+    logs.configure()
     application = load_app(app, url) if app else Detent(url or default_url())
     durable = describe(application.url).durability  # starts an event loop, so it cannot be called inside the one below
     return run(_serve(application, host, port, durable, as_json))

@@ -1,6 +1,7 @@
 """The commands `worker`, `up`, `enqueue` and `migrate`."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,15 +10,14 @@ import typer
 
 from detent.cli.diagnose.database import describe, scripts
 from detent.cli.loader import load_app
-from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
-from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, actor_or_user, option
+from detent.cli.option_groups import ActorOptions, ConnectionOptions, LogOptions, TableOptions
+from detent.cli.options import AppUrl, AsJson, LogLevel, OptionalApp, actor_or_user, option
 from detent.cli.output import print_result
 from detent.client.connect import default_url, shown_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.engine import Engine, Submission, Submitted
 from detent.engine.reads.views import submitted_view
-from detent.observability.job_logs import configure_logging
 from detent.observability.settings import load_settings
 
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
@@ -39,6 +39,9 @@ def worker(
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
+    block_warning_seconds: Annotated[
+        float | None, option("Warn of a handler that blocks the event loop for this long; 0: never. Default: 1.", min=0)
+    ] = None,
     metrics_port: Annotated[
         int | None, option("Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
     ] = None,
@@ -47,17 +50,18 @@ def worker(
         str | None, option("The settings file for alerts, sinks and retention; default: detent.toml in this folder.")
     ] = None,
     url: AppUrl = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    *,
+    logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
     """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
-    configure_logging(log_format)
+    logs.configure()
     application = load_app(app, url)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
     options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
     if config is not None:
         application.config = load_settings(config)
-    given = {"slots": slots, "lease_seconds": lease_seconds}
+    given = {"slots": slots, "lease_seconds": lease_seconds, "block_warning_seconds": block_warning_seconds}
     options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
@@ -79,7 +83,8 @@ def up(
     no_screen: Annotated[bool, option("Print log lines instead of the live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
-    log_format: LogFormatOption = LogFormat.TEXT,
+    *,
+    logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
     """Migrate, then run worker, API, dashboard, live view and the application's companions in one process."""
@@ -87,10 +92,12 @@ def up(
 
     from .live import run_up
 
+    screen = not no_screen and not as_json
+    if screen:  # below the live view: what needs attention
+        logs = replace(logs, log_level=max(logs.log_level, LogLevel.WARNING, key=list(LogLevel).index))
+    logs.configure()
     application = load_app(app if app is not None else _demo(), url)
     person, connection = actor_or_user(None), ConnectionOptions(application.url)
-    if no_screen or as_json:
-        configure_logging(log_format)
     with bind(host, port) as listening:
         access = connection.run(lambda engine: prepare_access(engine, host, person), may_migrate=True, wait=True)
         types = sorted(application.jobs)
@@ -100,7 +107,7 @@ def up(
         message = f"up on {view['url']} ({view['durability']}): {work}"
         print_result(as_json, {**view, "job_types": types}, message, *lines)
         live = partial(run_up, application, listening, slots=slots, until_idle=until_idle)
-        return run(live(screen=not no_screen and not as_json, is_open=access.is_open))
+        return run(live(screen=screen, is_open=access.is_open))
 
 
 def _demo() -> str:

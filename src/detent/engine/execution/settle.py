@@ -29,6 +29,7 @@ from detent.core.outcome import (
 from detent.engine.refusal import SETTLE_REFUSED, Refused, find_leased, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import check_name
+from detent.ports.claims import Claimed
 from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
@@ -53,6 +54,8 @@ class Settlement(NamedTuple):
     outcome: Outcome
     parent_id: str | None = None
     """For a child job: the parent id from its claim. Without it a success is settled by a slower path."""
+    claimed: Claimed | None = None
+    """The claim of the execution, if this process ran it."""
 
 
 def split_settlements(
@@ -107,11 +110,11 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
         return Refused(StaleLease(f"job {settlement.id} no longer exists; drop the result", job_id=settlement.id))
     contract = runtime.contract(job.contract)
     digest = digest_of(settlement.outcome)
+    failure = settlement.outcome.failure if isinstance(settlement.outcome, Failed) else None
     if job.phase is not Phase.LEASED or job.token != settlement.token:
         if job.token == settlement.token and await _is_repeated(tx.log, contract, job, settlement.outcome, digest):
-            return unchanged(job)
+            return replace(unchanged(job), failure=failure)
         return await _refuse_stale(tx, job, f"the lease on job {job.id} was lost")
-    failure = settlement.outcome.failure if isinstance(settlement.outcome, Failed) else None
     if job.times_out_at < tx.now and (failure is None or failure.code != contract.code("timeout")):
         return await _refuse_stale(tx, job, f"job {job.id} took longer than its timeout of {job.timeout_ms} ms")
     facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})

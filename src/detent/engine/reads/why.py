@@ -1,13 +1,13 @@
 """Explains why a job is not running (`detent jobs why`): reads the job, pauses, limits and workers; writes nothing."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
-from detent.core.job import APPROVAL, CHILDREN, Job, Micros, Note
+from detent.core.job import APPROVAL, CHILDREN, Event, Job, Micros, Note
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
@@ -54,6 +54,8 @@ class Snapshot:
     children: list[ChildCount]
     all_tenants: bool
     """False: the caller belongs to a tenant and is not told about workers and limits, which tenants share."""
+    traceback: str | None = None
+    """Of the last failed execution, if the caller may see payloads."""
 
 
 async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
@@ -70,7 +72,14 @@ async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
         approval = redact_approval(approval)
     children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
     everyone = runtime.tenant is None
-    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone)
+    traceback = last_traceback(job, await tx.log.events(job.id)) if job.error_code and payloads else None
+    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone, traceback)
+
+
+def last_traceback(job: Job, events: Sequence[Event]) -> str | None:
+    """The traceback of the failure that the job's error code is of; None if its last execution did not fail."""
+    failures = [event.data or {} for event in events if "error_code" in (event.data or {})]
+    return failures[-1].get("traceback") if failures and job.error_code else None
 
 
 def explain(snapshot: Snapshot) -> Why:
@@ -107,9 +116,14 @@ def _finished(snapshot: Snapshot) -> Iterator[Why]:
     job = snapshot.job
     cause = f" ({job.error_code}: {job.error_message})" if job.error_code else ""
     details = {"finished_at": iso(job.finished_at), "error_code": job.error_code, "dlq_id": job.dlq_id}
+    details |= _traceback(snapshot)
     dead_letter = f"; its dead letter is {job.dlq_id}" if job.dlq_id else ""
     finished = f"it finished as {job.status} {ago(snapshot.now, job.finished_at)}"
     yield Why("FINISHED", f"{finished}{cause}{dead_letter}", details)
+
+
+def _traceback(snapshot: Snapshot) -> dict[str, str]:
+    return {"traceback": snapshot.traceback} if snapshot.traceback else {}
 
 
 def _leased(snapshot: Snapshot) -> Iterator[Why]:
@@ -127,7 +141,22 @@ def _leased(snapshot: Snapshot) -> Iterator[Why]:
         dead = "" if live else "; this worker sends no heartbeats, so the job will be taken back when its lease expires"
         until = moment(now, job.lease_until)
         yield Why("HELD", f"worker {job.worker} runs it, its lease lasts until {until}{dead}", details)
+        yield from _blocked_loop(snapshot, [worker for worker in snapshot.live if worker.id == job.worker])
     yield from _cancel_requested(snapshot)
+
+
+def _blocked_loop(snapshot: Snapshot, workers: list[WorkerRow]) -> Iterator[Why]:
+    """If a handler blocks the event loop of each of these workers: which one, and where."""
+    blocks = [json.loads(worker.blocked) for worker in workers if worker.blocked]
+    if not blocks or len(blocks) < len(workers):
+        return
+    block = min(blocks, key=lambda block: block["since"])
+    own = block.get("job_id") == snapshot.job.id
+    culprit = f"job {block['job_id']} ({block['job_type']})" if "job_id" in block else "code of no known job"
+    since = span(snapshot.now - block["since"])
+    sentence = f"{'its handler' if own else culprit} has blocked the event loop of its worker for {since} at"
+    advice = "no other job of that worker runs meanwhile; make the handler a plain `def`, or await"
+    yield Why("LOOP_BLOCKED", f"{sentence} {block['location']}; {advice}", {**block, "since": iso(block["since"])})
 
 
 def _orphaned_steps(snapshot: Snapshot) -> Iterator[Why]:
@@ -192,6 +221,7 @@ def _claimable(snapshot: Snapshot) -> Iterator[Why]:
         *_cancel_requested(snapshot),
         *_paused(snapshot),
         *_no_worker(snapshot),
+        *_blocked_loop(snapshot, _capable_workers(snapshot)),
         *_limited(snapshot),
     ]
     yield from blockers
@@ -220,7 +250,7 @@ def _not_due(snapshot: Snapshot) -> Iterator[Why]:
     job = snapshot.job
     if job.due_at is None or job.due_at <= snapshot.now:
         return
-    details = {"due_at": iso(job.due_at), "error_code": job.error_code}
+    details = {"due_at": iso(job.due_at), "error_code": job.error_code, **_traceback(snapshot)}
     cause = f", the retry after {job.error_code}" if job.error_code else ""
     yield Why("NOT_DUE", f"it is not due until {moment(snapshot.now, job.due_at)}{cause}", details)
 

@@ -33,6 +33,7 @@ class ReceivedDeliveries:
 
     claimed: list[Claimed] = field(default_factory=list)
     unknown: list[Delivery] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
 
 async def receive_deliveries(
@@ -43,6 +44,7 @@ async def receive_deliveries(
     Dropping a message of an unfinished job is safe: the job is published again when its lease expires.
     """
     received = ReceivedDeliveries()
+    changes = received.changes
     jobs = await tx.jobs.lock([delivery.task_id for delivery in deliveries])
     for delivery in deliveries:
         job = jobs.get(delivery.task_id)
@@ -54,7 +56,9 @@ async def receive_deliveries(
         already_claimed = (
             job.phase is Phase.LEASED and job.token == delivery.message_id and job.worker == claimer.worker
         )
-        after = job if already_claimed else await _claim_or_reclaim(runtime, tx, job, claimer, delivery.message_id)
+        after = (
+            job if already_claimed else await _claim_or_reclaim(runtime, tx, job, claimer, delivery.message_id, changes)
+        )
         if after is not None:
             jobs[job.id] = after
             if after.phase is Phase.LEASED:
@@ -62,8 +66,10 @@ async def receive_deliveries(
     return received
 
 
-async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, token: str) -> Job | None:
-    """Claim a job, or reclaim it if its lease has expired; None if another worker holds it.
+async def _claim_or_reclaim(
+    runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, token: str, changes: list[Change]
+) -> Job | None:
+    """Claim a job, or reclaim it if its lease has expired; None if another worker holds it. Adds to `changes`.
 
     An execution that outlasted its timeout is ended: the task comes again in a message of its own, if it is retried.
     """
@@ -79,6 +85,7 @@ async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamC
     else:
         return None
     await tx.jobs.apply([change])
+    changes.append(change)
     return change.after
 
 
@@ -96,9 +103,10 @@ def _reclaim(runtime: Runtime, contract: Contract, job: Job, claimer: StreamClai
 
 @dataclass(slots=True)
 class AppliedResults:
-    """Task messages to acknowledge, and results that name no known task."""
+    """Task messages to acknowledge, the changes, and results that name no known task."""
 
     ended: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     unknown: list[Result] = field(default_factory=list)
 
 
@@ -116,32 +124,41 @@ async def apply_results(
             continue
         claimer = StreamClaimer(result.worker or "unnamed worker", lease, max_deliveries)
         is_claim = result.status == ResultStatus.CLAIMED and result.problem is None
-        jobs[job.id] = await (_apply_claim if is_claim else _apply_end)(runtime, tx, job, claimer, result)
+        apply = _apply_claim if is_claim else _apply_end
+        jobs[job.id] = await apply(runtime, tx, job, claimer, result, applied.changes)
         if not is_claim:
             applied.ended.append(result.message_id)
     return applied
 
 
-async def _apply_claim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+async def _apply_claim(
+    runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result, changes: list[Change]
+) -> Job:
     if job.token == result.message_id and (job.phase is not Phase.LEASED or job.worker == claimer.worker):
         return job  # a repeated message
-    after = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id)
+    after = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id, changes)
     return after or await _refuse_late(tx, job, result)
 
 
-async def _apply_end(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+async def _apply_end(
+    runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result, changes: list[Change]
+) -> Job:
     """If no `claimed` came before it, the task is claimed and settled in one commit."""
     held = job.phase is Phase.LEASED and job.token == result.message_id
     if held and result.worker and job.worker != result.worker:
         return await _refuse_late(tx, job, result)
     if not held and job.token != result.message_id:
-        claimed = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id)
+        claimed = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id, changes)
         if claimed is None:
             return await _refuse_late(tx, job, result)
         job = claimed
     outcome = _outcome(runtime.contract(job.contract), result)
     settled = await settle_job(runtime, tx, job, Settlement(job.id, result.message_id, job.contract, outcome))
-    return settled.after if isinstance(settled, Change) else job
+    if not isinstance(settled, Change):
+        return job
+    if settled.events:  # else a repeated message
+        changes.append(settled)
+    return settled.after
 
 
 def _outcome(contract: Contract, result: Result) -> Outcome:

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError
-from detent.core.job import Facts, Failure, Job
+from detent.core.job import Change, Facts, Failure, Job
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import prepare, submit_in_transaction
 from detent.engine.submit.submission import Submission, check_name, refuse_constant
@@ -20,6 +19,19 @@ _MAX_FIELDS = 20
 
 
 async def dead_letter_message(
+    runtime: Runtime, worker: str, origin: tuple[str, str], fields: Mapping[bytes, bytes], code: str, problem: str
+) -> None:
+    """Claim and fail the job of a poisoned message in one commit; without a known task, submit one first.
+
+    origin: stream and message id; a message becomes a dead letter only once. A task that is leased or has ended is
+    left unchanged.
+    """
+    change = await runtime.store.write(lambda tx: _dead_letter(runtime, worker, origin, fields, code, problem, tx))
+    if change is not None:
+        runtime.report([change])
+
+
+async def _dead_letter(
     runtime: Runtime,
     worker: str,
     origin: tuple[str, str],
@@ -27,12 +39,7 @@ async def dead_letter_message(
     code: str,
     problem: str,
     tx: Tx,
-) -> Job | None:
-    """Claim and fail the job of a poisoned message in one commit; without a known task, submit one first.
-
-    origin: stream and message id; a message becomes a dead letter only once. A task that is leased or has ended is
-    left unchanged, then the result is None.
-    """
+) -> Change | None:
     task_id = fields.get(b"task_id", b"").decode("ascii", "replace")
     job = (await tx.jobs.lock([task_id])).get(task_id) if task_id else None
     if job is not None and runtime.contract(job.contract).uses_stream:
@@ -55,7 +62,7 @@ async def dead_letter_delivery(runtime: Runtime, worker: str, stream: str, deliv
         code = "SCHEMA_INVALID" if delivery.problem else "TASK_UNKNOWN"
         problem = delivery.problem or unknown_task(delivery.task_id)
         origin = (stream, delivery.message_id)
-        await runtime.store.write(partial(dead_letter_message, runtime, worker, origin, delivery.fields, code, problem))
+        await dead_letter_message(runtime, worker, origin, delivery.fields, code, problem)
 
 
 def unknown_task(task_id: str) -> str:
@@ -68,7 +75,7 @@ def stream_contract(runtime: Runtime) -> Contract:
 
 async def _fail(
     runtime: Runtime, tx: Tx, job: Job, worker: str, origin: tuple[str, str], code: str, problem: str
-) -> Job:
+) -> Change:
     contract = runtime.contract(job.contract)
     data = {"stream": origin[0], "message_id": origin[1]}
     facts = Facts(worker=worker, token=origin[1], lease=0, data=data)
@@ -78,7 +85,7 @@ async def _fail(
         contract, claimed, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=runtime.ids.job(), data=data)
     )
     await tx.jobs.apply([change])
-    return change.after
+    return change
 
 
 def _tool_name(fields: Mapping[bytes, bytes]) -> str:

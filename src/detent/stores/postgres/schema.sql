@@ -350,7 +350,8 @@ CREATE TABLE detent.workers (
   state      text NOT NULL,
   started_at bigint NOT NULL,
   seen_at    bigint NOT NULL,
-  lease      bigint NOT NULL
+  lease      bigint NOT NULL,
+  blocked    text  -- JSON while a handler blocks its event loop
 );
 
 -- Declared contracts; their statuses are rows of table states.

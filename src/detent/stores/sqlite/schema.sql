@@ -295,7 +295,8 @@ CREATE TABLE detent.workers (
   state      TEXT NOT NULL,
   started_at INTEGER NOT NULL,
   seen_at    INTEGER NOT NULL,
-  lease      INTEGER NOT NULL
+  lease      INTEGER NOT NULL,
+  blocked    TEXT  -- JSON while a handler blocks its event loop
 ) STRICT, WITHOUT ROWID;
 
 -- Declared contracts.

@@ -118,6 +118,7 @@ def config_of(app: ASGIApp, settings: Settings = _SETTINGS) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=http_protocol(settings),
+        log_config=None,  # its lines go to the handlers of this process, in their format
         log_level="warning",
         access_log=False,
         server_header=False,
