@@ -302,7 +302,7 @@ def test_the_traceback_of_the_last_failure(harness: Harness) -> None:
         failure = Failure("BROKEN", "no", traceback=traceback, retryable=True)
         harness.settle(Failed(failure))
         assert harness.why(job).details["traceback"] == traceback
-        assert "traceback" not in asyncio.run(harness.engine.jobs.why(job, payloads=False)).details
+        assert "traceback" not in asyncio.run(harness.engine.scoped(tenant=None, payloads=False).jobs.why(job)).details
     assert harness.why(job).reason == "FINISHED"
 
 
