@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
+from detent import Cancel, Context, Detent, EndedExecution, Fail, Retry, Snooze, SyncContext
 from detent.core.job import Failure
 from detent.core.outcome import Failed
 from detent.engine import Engine, Submission
@@ -182,6 +182,33 @@ async def test_a_commit_whose_answer_was_lost_is_one_line(
         await until(lambda: logged.of("ERROR"))
     assert answers and len([line for line in logged.of("WARNING") if "job_id" in line]) == 1
     assert len(logged.of("ERROR")) == 1
+
+
+async def test_settlements_that_are_settled_alone(
+    app: Detent, logged: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that cannot be written is settled one by one; each end is still reported once."""
+    succeeded = list[str]()
+
+    async def refuse(*_: Any) -> Any:
+        raise ValueError("one of them cannot be written")
+
+    monkeypatch.setattr(Engine, "_settle_mixed_batch", refuse)
+
+    @app.on_success
+    async def note(ended: EndedExecution) -> None:
+        succeeded.append(ended.job_id)
+
+    @app.job("some")
+    async def some(fails: bool) -> None:
+        if fails:
+            raise Fail("no", retryable=False)
+
+    async with working(app):
+        good, bad = await some.enqueue_many([{"fails": False}, {"fails": True}])
+        await until(lambda: logged.of("ERROR") and succeeded)
+    assert succeeded == [good.id]
+    assert [(line["level"], line["job_id"]) for line in logged.lines] == [("WARNING", bad.id), ("ERROR", bad.id)]
 
 
 async def test_an_outcome_that_is_refused(app: Detent, logged: Records) -> None:

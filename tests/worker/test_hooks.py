@@ -227,8 +227,10 @@ async def test_the_outcome_of_middleware_is_that_of_the_execution(app: Detent) -
     assert current.get() == "none"
 
 
-async def test_hooks_and_plain_middleware_of_a_process_handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain middleware runs in the child, hooks in the worker; the traceback is that of the child."""
+async def test_hooks_and_plain_middleware_of_a_process_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Plain middleware runs in the child, hooks in the worker; the traceback is that of the child, also in the log."""
     (tmp_path / "far_app.py").write_text(
         "import os\nfrom detent import Detent\napp = Detent('sqlite:///far.db')\n"
         "@app.middleware\ndef pid(ctx, call_next):\n    return [os.getpid(), call_next()]\n"
@@ -248,6 +250,7 @@ async def test_hooks_and_plain_middleware_of_a_process_handler(tmp_path: Path, m
         await far_app.far.enqueue(fail=True)
         await until(lambda: ends)
     assert ends[0].exception is None and "far_app.py" in str(ends[0].traceback)
+    assert caplog.text.count("raise ValueError('far away')") == 2, "with the failure and with the dead letter"
 
 
 @pytest.mark.parametrize("name, arguments", [("on_failure", 0), ("on_worker_start", 1), ("middleware", 1)])
