@@ -33,7 +33,7 @@ from detent.core.options.backoff import Exponential, Fixed
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
-from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.handler.outcomes import Cancel, CancelRequested, Fail, Retry, Snooze, SoftTimeout, WaitTimeout
 from detent.handler.sync_context import SyncContext
 from detent.version import __version__
 
@@ -48,6 +48,7 @@ __all__ = [
     "ApprovalPolicy",
     "ApprovalRule",
     "Cancel",
+    "CancelRequested",
     "Child",
     "ChildFailed",
     "Context",
@@ -67,6 +68,7 @@ __all__ = [
     "Phase",
     "Retry",
     "Snooze",
+    "SoftTimeout",
     "StaleLease",
     "StepMismatch",
     "StepOrphaned",

@@ -170,15 +170,6 @@ async def test_captured_lines_are_bounded(app: Detent, log_lines: Lines) -> None
     assert len(json.dumps(note["data"])) < 50_000 and note["data"]["left_out"] > 0
 
 
-def test_another_process_cannot_be_captured(tmp_path: Path) -> None:
-    app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
-
-    def compute() -> None: ...
-
-    with pytest.raises(InvalidInput, match="captured"):
-        app.job("compute", run_in="process", capture_logs=True)(compute)
-
-
 async def test_the_command_line_logs_json(tmp_path: Path) -> None:
     """A worker process with a handler in a pool process: each line is a JSON object that names its job."""
     (tmp_path / "talker.py").write_text(

@@ -413,7 +413,7 @@ async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
 
 
 async def test_errors_can_be_declared_permanent_or_retryable(app: Detent) -> None:
-    @app.job("work", permanent_errors=(KeyError,), max_retries=3)
+    @app.job("work", give_up_on=KeyError, max_retries=3)
     async def work() -> None:
         raise KeyError("x")
 

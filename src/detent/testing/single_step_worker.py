@@ -20,14 +20,13 @@ from detent.core.contract.model import Phase
 from detent.core.job import APPROVAL, CHILDREN, Job
 from detent.core.outcome import Outcome
 from detent.engine import Engine, Settlement
-from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.outcomes import Interrupted
 from detent.ports.claims import Claimed
 from detent.ports.store import Store
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.ids import SeededIds
-from detent.worker.runner import Runner
+from detent.worker.runner import Runner, execution_context
 
 from .clocks import ManualClock
 
@@ -161,8 +160,7 @@ class SingleStepWorker:
         engine = self._engine_of(process)
         handler = _killable(self._handlers[claimed.job_type], process)
         contract = engine.contract(claimed.contract)
-        options = handler.options
-        context = Context(claimed, engine, options.park_seconds, strict_steps=options.strict_steps)
+        context = execution_context(handler, claimed, engine)
         task = asyncio.create_task(self._runner.run(handler, contract, claimed, context))
         await _wait_first(task, process.wait_until_dead())
         if process.dead:

@@ -6,27 +6,33 @@ import os
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import Failure
+from detent.core.job import Failure, Micros
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.handler.base_context import BaseContext
+from detent.handler.blocking import Run
 from detent.handler.context import Context
 from detent.handler.handler import Handler
-from detent.handler.outcomes import Cancel, Fail, Interrupted, Retry, Snooze, Suspend
+from detent.handler.lease import Lease, LeaseClock, Reading
+from detent.handler.outcomes import Cancel, CancelRequested, Fail, Interrupted, Retry, Snooze, SoftTimeout, Suspend
+from detent.handler.stop_requests import Interruptible, StopRequests
 from detent.handler.sync_context import SyncContext
-from detent.observability.job_logs import Capture, capturing, current_job, store_lines
+from detent.observability.job_logs import Capture, capturing, current_job, merge_captured, store_lines
+from detent.observability.settings import WorkerSettings
 from detent.ports.claims import Claimed
+from detent.system.clock import SystemClock
+from detent.system.retry import OUTAGE
 
-from .executors import DaemonThreads, HandlerProcesses
+from .executors import DaemonThreads, HandlerProcessDied, HandlerProcesses
 
 log = logging.getLogger("detent.worker.runner")
 MAX_MESSAGE = 2_000
@@ -39,8 +45,11 @@ Codes = Mapping[str, str | None]
 class Runner:
     """Calls handlers on the event loop, in a thread or in another process, as their mode requires."""
 
-    def __init__(self, slots: int, processes: int | None = None) -> None:
-        self._processes = min(slots, processes or os.cpu_count() or 1)
+    def __init__(self, slots: int, settings: WorkerSettings | None = None, url: str | None = None) -> None:
+        """url: the database, for handlers that run in another process and open it there."""
+        self._slots = slots
+        self._settings = settings or WorkerSettings()
+        self._url = url
         self._threads: Executor | None = None
         self._pool: HandlerProcesses | None = None
 
@@ -69,20 +78,21 @@ class Runner:
     async def _run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         try:
             if handler.mode == "process":
-                outcome = await self._in_process(handler, contract.codes, claimed)
+                return await self._in_process(handler, contract, context)
             else:
                 arguments = handler.call_arguments(claimed.payload)
                 if handler.mode != "loop":
                     value = await self._in_thread(handler, context, arguments)
-                elif handler.takes_context:
-                    value = await handler.function(context, **arguments)
                 else:
-                    value = await handler.function(**arguments)
+                    first = (context,) if handler.takes_context else ()
+                    coroutine: Any = handler.function(*first, **arguments)
+                    soft = handler.options.soft_timeout is not None
+                    value = await (Interruptible(coroutine, context._requests) if soft else coroutine)
                 outcome = succeeded(handler, value)
-        except asyncio.CancelledError:
-            await context.close()
-            raise
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and not isinstance(error, SoftTimeout):
+                await context.close()
+                raise
             outcome = outcome_of(error, handler, contract.codes)
         try:
             return await context.finish(outcome)
@@ -97,11 +107,33 @@ class Runner:
         run = copy_context().run  # with the job of log records and the current span
         return await loop.run_in_executor(self._threads, partial(run, handler.function, *first, **arguments))
 
-    async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
+    async def _in_process(self, handler: Handler, contract: Contract, context: Context) -> Outcome:
         if self._pool is None:
-            self._pool = HandlerProcesses(self._processes)
-        name = (handler.function.__module__, handler.function.__qualname__)
-        return await self._pool.run(_run_in_process, *name, dict(codes), tuple(claimed))
+            settings = self._settings
+            size = min(self._slots, settings.handler_processes or os.cpu_count() or 1)
+            memory = None if settings.max_memory_mb is None else settings.max_memory_mb * 2**20
+            self._pool = HandlerProcesses(size, settings.max_jobs_per_process, memory)
+        call = _ProcessCall(
+            handler.function.__module__,
+            handler.function.__qualname__,
+            self._url,
+            dict(contract.codes),
+            tuple(context._claimed),
+            context._deadline_at,
+            None if context._lease.clock is None else context._lease.clock.lease_seconds,
+            context._lease.confirmed,
+        )
+        try:
+            outcome, capture = await self._pool.run(context._requests, _run_in_process, call)
+        except HandlerProcessDied as error:
+            # A contract with a closed list of retryable codes has one for a failed execution, and none for this.
+            code = error.code if contract.retry.only_codes is None else contract.code("execution_failed")
+            return Failed(Failure(code, error.message, type(error).__name__))
+        except Exception as error:
+            return outcome_of(error, handler, contract.codes)
+        if capture is not None:
+            merge_captured(capture)
+        return outcome
 
     def close(self) -> None:
         """Threads cannot be interrupted: those that still run are left, with a stale token."""
@@ -120,19 +152,71 @@ async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> Non
             log.warning("captured log lines could not be stored: %s", error)
 
 
-def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any, ...]) -> Outcome:
-    """In the child process: import the job definition by its qualified name and call its function."""
-    definition: Any = import_module(module)
-    for part in qualname.split("."):
+class _ProcessCall(NamedTuple):
+    """What another process needs to run a job."""
+
+    module: str
+    qualname: str
+    url: str | None
+    codes: dict[str, str | None]
+    claimed: tuple[Any, ...]
+    deadline_at: Micros | None
+    lease_seconds: float | None
+    lease_confirmed: Reading | None
+
+
+def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome, Capture | None]:
+    """In the other process: import the job definition by its qualified name and call its function."""
+    definition: Any = import_module(call.module)
+    for part in call.qualname.split("."):
         definition = getattr(definition, part)
     handler: Handler = definition.handler
-    job = Claimed(*values)
-    current_job.set(job)
+    claimed = Claimed(*call.claimed)
+    current_job.set(claimed)
+    with capturing() if handler.options.capture_logs else nullcontext() as capture:
+        try:
+            if handler.takes_context:
+                return _with_context(definition.app, handler, claimed, requests, call), capture
+            return succeeded(handler, handler.function(**handler.call_arguments(claimed.payload))), capture
+        except BaseException as error:
+            return outcome_of(error, handler, call.codes), capture
+
+
+def _with_context(app: Any, handler: Handler, claimed: Claimed, requests: StopRequests, call: _ProcessCall) -> Outcome:
+    """Run a handler whose context uses a connection of this process. The app keeps it open for the next job."""
+    app.url = call.url or app.url
+    run: Run = app.sync.run
+    clock = None if call.lease_seconds is None else LeaseClock(SystemClock(), call.lease_seconds)
+
+    async def open_context() -> tuple[Context, asyncio.AbstractEventLoop]:
+        engine = await OUTAGE.run(app.ready)
+        lease = Lease(clock, call.lease_confirmed)
+        return execution_context(handler, claimed, engine, lease, requests), asyncio.get_running_loop()
+
+    context, loop = run(open_context())
+    context._deadline_at = call.deadline_at
     try:
-        first = (BaseContext(job),) if handler.takes_context else ()
-        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
+        value = handler.function(SyncContext(context, loop), **handler.call_arguments(claimed.payload))
+        outcome = succeeded(handler, value)
     except BaseException as error:
-        return outcome_of(error, handler, codes)
+        outcome = outcome_of(error, handler, call.codes)
+    return run(context.finish(outcome))
+
+
+def execution_context(
+    handler: Handler, claimed: Claimed, engine: Engine, lease: Lease | None = None, requests: StopRequests | None = None
+) -> Context:
+    """The context of one execution of this handler."""
+    options = handler.options
+    return Context(
+        claimed,
+        engine,
+        options.park_seconds,
+        strict_steps=options.strict_steps,
+        lease=lease,
+        requests=requests,
+        give_up_on=options.give_up_on,
+    )
 
 
 def succeeded(handler: Handler, value: Any) -> Outcome:
@@ -150,6 +234,8 @@ def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
             return Snoozed(int(error.seconds * SECOND))
         if isinstance(error, Cancel):
             return Cancelled(str(error.reason))
+        if isinstance(error, CancelRequested):
+            return Cancelled(error.reason)
         if isinstance(error, Interrupted):
             return Stopped()
         return Failed(failure_of(error, handler, codes))
@@ -174,11 +260,14 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
         code = (codes["payload_invalid"] if error.code == "PAYLOAD_INVALID" else error.code) or failed
         text = error.message[:MAX_MESSAGE] if code == error.code else message  # str(error) begins with the code
         return Failure(code, text, name, False)
-    retryable = None
-    if isinstance(error, handler.options.permanent_errors):
-        retryable = False
-    elif isinstance(error, handler.options.retryable_errors):
-        retryable = True
     text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK:]
+    if isinstance(error, SoftTimeout):
+        sentence = f"the execution took longer than its soft timeout of {handler.options.soft_timeout or 0:g} s"
+        return Failure(codes["timeout"] or failed, sentence, name, traceback=text)
+    retryable = None
+    if isinstance(error, handler.options.give_up_on):
+        retryable = False
+    elif isinstance(error, handler.options.retry_on):
+        retryable = True
     sentence = f"{name}: {message}" if message != name else name
     return Failure(failed, sentence, name, retryable, text, origin=Origin.EXCEPTION)
