@@ -14,7 +14,6 @@ import pytest
 
 import detent
 from detent import Context, Detent, Fail
-from detent.core.errors import InvalidInput
 from detent.engine import Submission
 from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
 from detent.proof.verify.verify import verify
