@@ -138,6 +138,7 @@ def test_processes_share_the_work_are_restarted_and_stop_together(shell: Shell) 
     assert (job.status, job.failures) == ("queued", 0)
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("end", ["second signal", "supervisor killed"])
 def test_the_processes_end_without_their_grace(shell: Shell, end: str) -> None:
     """By a second signal; and when the supervisor is killed they do not stay behind, but get their grace."""
@@ -157,6 +158,7 @@ def test_the_processes_end_without_their_grace(shell: Shell, end: str) -> None:
     assert (held.job().status, held.job().failures) == ("queued", 0)
 
 
+@pytest.mark.drill
 def test_a_signal_that_the_processes_get_themselves_counts_once(shell: Shell) -> None:
     """As systemd does it by default: SIGTERM to every process of the unit."""
     supervisor = shell.start("--processes", "1", "--reload", "--grace-seconds", "600")
@@ -179,6 +181,7 @@ def test_reload_restarts_when_a_file_changes_and_survives_errors(shell: Shell) -
     assert shell.enqueue("version").result(timeout=30) == "2"
 
 
+@pytest.mark.drill
 def test_until_idle_ends_all_and_a_wrong_application_is_not_tried_again(shell: Shell) -> None:
     handle = shell.enqueue("version")
     assert shell.start("--processes", "2", "--until-idle").wait(60) == 0

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
-from detent.observability.metrics_server import MetricsServer
+from detent.cli.options import option
+from detent.observability.metrics_server import UNIX, MetricsServer
 from detent.system.backoff import Backoff
 from detent.worker.shutdown import SUPERVISOR_FD
 
 log = logging.getLogger("detent.supervisor")
-METRICS_SOCKET = "DETENT_SUPERVISOR_METRICS"
+_METRICS_SOCKET = "DETENT_SUPERVISOR_METRICS"
 """The environment variable with the socket on which a worker process serves its metrics for the supervisor."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY_SECONDS = 10.0
@@ -27,6 +29,35 @@ _EXTRA_SECONDS = 5.0
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
 _UNWATCHED = {"__pycache__", "node_modules", "site-packages"}
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisionOptions:
+    """The options of `detent worker` that the supervisor takes over if there is one."""
+
+    processes: Annotated[int, option("How many worker processes to run; those that die are restarted.", min=1)] = 1
+    reload: Annotated[bool, option("Restart when a Python file below this folder or that of APP changes.")] = False
+    metrics_port: Annotated[
+        int | None, option("Serve GET /metrics for Prometheus and GET /healthz on this port.", min=0, max=65_535)
+    ] = None
+    metrics_host: Annotated[str, option("The address for --metrics-port.")] = "127.0.0.1"
+
+    @property
+    def is_needed(self) -> bool:
+        """False in a process that has a supervisor."""
+        return (self.processes > 1 or self.reload) and SUPERVISOR_FD not in os.environ
+
+    def run(self, app: str, grace_seconds: float, *, until_idle: bool) -> int:
+        """Run this command line in several processes, or in one that is restarted when files change."""
+        file = Path(app.rpartition(":")[0] or app)
+        watched = [Path.cwd(), *([file.resolve().parent] if file.suffix == ".py" else [])] if self.reload else []
+        return asyncio.run(Supervisor(self, sys.argv[1:], grace_seconds, watched, until_idle=until_idle).run())
+
+    def metrics_options(self) -> dict[str, Any]:
+        """Where a worker serves its metrics: as requested, or on a socket for its supervisor."""
+        if (path := os.environ.pop(_METRICS_SOCKET, None)) is not None:
+            return {"metrics_host": f"{UNIX}{path}", "metrics_port": 0}
+        return {"metrics_host": self.metrics_host, "metrics_port": self.metrics_port}
 
 
 @dataclass(slots=True)
@@ -50,17 +81,15 @@ class Supervisor:
 
     def __init__(
         self,
+        options: SupervisionOptions,
         arguments: Iterable[str],
-        processes: int,
         grace_seconds: float,
+        watched: Iterable[Path] = (),
         *,
         until_idle: bool = False,
-        watched: Iterable[Path] = (),
-        metrics_host: str = "127.0.0.1",
-        metrics_port: int | None = None,
     ) -> None:
         self._command = [sys.executable, "-m", "detent", *arguments]
-        self._processes = processes
+        self._processes = options.processes
         self._grace_seconds = grace_seconds
         self._until_idle = until_idle
         self._watched = tuple(watched)
@@ -69,9 +98,8 @@ class Supervisor:
         self._changed = asyncio.Event()
         """Set by a stop, and by a change of the watched files."""
         self._killers: set[asyncio.Task[None]] = set()
-        self._metrics = (
-            None if metrics_port is None else MetricsServer(self._page, metrics_host, metrics_port, self._health)
-        )
+        host, port = options.metrics_host, options.metrics_port
+        self._metrics = None if port is None else MetricsServer(self._page, host, port, self._health)
 
     async def run(self) -> int:
         """0 if every process ended with 0, else the exit code of one that did not."""
@@ -148,7 +176,7 @@ class Supervisor:
         ours.setblocking(False)
         environment = os.environ | {SUPERVISOR_FD: str(theirs.fileno())}
         if self._metrics is not None:
-            environment[METRICS_SOCKET] = str(self._socket(number))
+            environment[_METRICS_SOCKET] = str(self._socket(number))
         process = await asyncio.create_subprocess_exec(
             *self._command, env=environment, pass_fds=(theirs.fileno(),), process_group=0
         )

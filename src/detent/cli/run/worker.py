@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,18 +19,28 @@ from detent.core.errors import InvalidInput
 from detent.engine import Engine, Submission, Submitted
 from detent.engine.reads.views import submitted_view
 from detent.observability.job_logs import configure_logging
-from detent.observability.metrics_server import UNIX
 from detent.observability.settings import load_settings
-from detent.worker.shutdown import SUPERVISOR_FD
 
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .serve import Host, Port, start_message
-from .supervisor import METRICS_SOCKET, Supervisor
+from .supervisor import SupervisionOptions
 
 DEMO = Path("examples/demo.py")
 GraceSeconds = Annotated[
     float | None, option("Seconds that running jobs get to end after SIGTERM; default 25.", min=0.0)
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Fields of WorkerSettings; None: as in the settings file."""
+
+    grace_seconds: GraceSeconds = None
+    handler_processes: Annotated[
+        int | None, option('The most processes for handlers with run_in="process"; default: one per CPU.', min=1)
+    ] = None
+    max_jobs_per_process: Annotated[int | None, option("Replace a handler process after so many jobs.", min=1)] = None
+    max_memory_mb: Annotated[int | None, option("Kill a handler process that uses more memory.", min=1)] = None
 
 
 def worker(
@@ -41,50 +51,33 @@ def worker(
         float | None, option("Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1)
     ] = None,
     until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
-    grace_seconds: GraceSeconds = None,
-    processes: Annotated[int, option("How many worker processes to run; those that die are restarted.", min=1)] = 1,
-    reload: Annotated[bool, option("Restart when a Python file below this folder or that of APP changes.")] = False,
-    handler_processes: Annotated[
-        int | None, option('The most processes for handlers with run_in="process"; default: one per CPU.', min=1)
-    ] = None,
-    max_jobs_per_process: Annotated[int | None, option("Replace a handler process after so many jobs.", min=1)] = None,
-    max_memory_mb: Annotated[int | None, option("Kill a handler process that uses more memory.", min=1)] = None,
     transport: Annotated[
         Transport, option("The source of tasks: the database, or Redis Streams.")
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
-    metrics_port: Annotated[
-        int | None, option("Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
-    ] = None,
-    metrics_host: Annotated[str, option("The address for --metrics-port.")] = "127.0.0.1",
     config: Annotated[
         str | None, option("The settings file for alerts, sinks and retention; default: detent.toml in this folder.")
     ] = None,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
+    *,
+    limits: LimitOptions,
+    supervision: SupervisionOptions,
 ) -> int:
     """Run the jobs of an application until SIGTERM or Ctrl-C; what runs then may end within the grace."""
     configure_logging(log_format)
     if config is not None:
         os.environ["DETENT_CONFIG"] = config  # handlers in other processes read it, too
-    if (processes > 1 or reload) and SUPERVISOR_FD not in os.environ:
-        settings = load_settings().worker.changed({"grace_seconds": grace_seconds})
-        return _supervise(app, processes, settings.grace_seconds, reload, until_idle, metrics_host, metrics_port)
+    if supervision.is_needed:
+        grace_seconds = load_settings().worker.changed(asdict(limits)).grace_seconds
+        return supervision.run(app, grace_seconds, until_idle=until_idle)
     application = load_app(app, url)
+    application.config = application.config if config is None else load_settings(config)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
-    if (metrics_socket := os.environ.pop(METRICS_SOCKET, None)) is not None:
-        metrics_host, metrics_port = f"{UNIX}{metrics_socket}", 0
-    options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
-    given = {
-        "slots": slots,
-        "lease_seconds": lease_seconds,
-        "grace_seconds": grace_seconds,
-        "handler_processes": handler_processes,
-        "max_jobs_per_process": max_jobs_per_process,
-        "max_memory_mb": max_memory_mb,
-    }
+    options |= supervision.metrics_options()
+    given = {"slots": slots, "lease_seconds": lease_seconds, **asdict(limits)}
     options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
@@ -96,25 +89,6 @@ def worker(
     message = f"working on {view['url']} ({durable}): {', '.join(types) or 'no job types'} from {source}"
     print_result(as_json, {**view, "durability": durable}, message)
     return asyncio.run(application.run_worker(**options))
-
-
-def _supervise(
-    app: str, processes: int, grace: float, reload: bool, until_idle: bool, metrics_host: str, metrics_port: int | None
-) -> int:
-    """Run this command in several processes, or in one that is restarted when files change."""
-
-    file = Path(app.rpartition(":")[0] or app)
-    watched = [Path.cwd(), *([file.resolve().parent] if file.suffix == ".py" else [])] if reload else []
-    supervisor = Supervisor(
-        sys.argv[1:],
-        processes,
-        grace,
-        until_idle=until_idle,
-        watched=watched,
-        metrics_host=metrics_host,
-        metrics_port=metrics_port,
-    )
-    return asyncio.run(supervisor.run())
 
 
 def up(
