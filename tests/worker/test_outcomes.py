@@ -301,9 +301,9 @@ async def _exit() -> None:
     ("handler", "code"),
     [
         (_unreadable, "JOB_EXECUTION_FAILED"),
-        (_retry_never, "JOB_EXECUTION_FAILED"),
-        (_retry_far, "OUTCOME_INVALID"),
-        (_snooze_text, "JOB_EXECUTION_FAILED"),
+        (_retry_never, "RETRY_DELAY_INVALID"),
+        (_retry_far, "RETRY_DELAY_INVALID"),
+        (_snooze_text, "SNOOZE_INVALID"),
         (_snooze_back, "SNOOZE_INVALID"),
         (_bad_name, "NAME_INVALID"),
         (_surrogate, "RESULT_INVALID"),

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from detent.core.errors import InvalidInput
 from detent.core.limits import Limit, make_limit
+from detent.core.options.backoff import backoff_text
 from detent.core.options.job_options import DeclaredOptions, Seconds
 from detent.core.options.spans import seconds_of
 from detent.handler.handler import Options
@@ -32,6 +33,8 @@ def checked_options(name: str, defaults: Options, options: Mapping[str, Any]) ->
         for option in ("give_up_on", "retry_on"):
             if option in values:
                 values[option] = _error_classes(option, values[option])
+        if values.get("backoff") is not None:
+            backoff_text(values["backoff"])
         for option, low in (("soft_timeout", 0.001), ("timeout", 0.001), ("park_seconds", 0.0)):
             if values.get(option) is not None:
                 values[option] = seconds_of(values[option], option, low=low, code=f"{option.upper()}_INVALID")

@@ -21,7 +21,7 @@ class Retry(Exception):
         self, message: str = "the handler requested a retry", *, after: float | timedelta | None = None
     ) -> None:
         super().__init__(message)
-        self.after = None if after is None else seconds_of(after, "after")
+        self.after = None if after is None else seconds_of(after, "after", code="RETRY_DELAY_INVALID")
 
 
 class Fail(Exception):
@@ -48,7 +48,7 @@ class Snooze(Exception):
 
     def __init__(self, seconds: float | timedelta) -> None:
         super().__init__(f"snoozed for {seconds} s")
-        self.seconds = seconds_of(seconds, "seconds")
+        self.seconds = seconds_of(seconds, "seconds", code="SNOOZE_INVALID")
 
 
 class Cancel(Exception):

@@ -21,9 +21,7 @@ def parse_span(text: str) -> int | None:
     return sum(round(float(number) * size) if "." in number else int(number) * size for number, size in sizes if number)
 
 
-def seconds_of(
-    value: Any, field: str, *, low: float = 0.0, high: float = MAX_SECONDS, code: str = "SECONDS_INVALID"
-) -> float:
+def seconds_of(value: Any, field: str, *, low: float = 0.0, high: float = MAX_SECONDS, code: str) -> float:
     """A span of time in seconds: from a number, a timedelta, or text like 30, 90s, 5m. Raises InvalidInput."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(value, str):
