@@ -25,19 +25,16 @@ class StopKind(StrEnum):
 class StopRequests:
     """Written by the worker, read by each call of the context. One object is shared by all contexts of an execution."""
 
-    __slots__ = ("_listener", "_pending", "entries")
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[StopKind, str | None]] = []
-        self._pending: BaseException | None = None
-        """What the next call of the context raises."""
-        self._listener: Callable[[StopKind, str | None], bool] | None = None
+    entries: tuple[tuple[StopKind, str | None], ...] = ()
+    _pending: BaseException | None = None
+    """What the next call of the context raises."""
+    _listener: Callable[[StopKind, str | None], bool] | None = None
 
     def add(self, kind: StopKind, reason: str | None) -> None:
         """The same request a second time changes nothing."""
         if (kind, reason) in self.entries:
             return
-        self.entries.append((kind, reason))
+        self.entries = (*self.entries, (kind, reason))
         if self._listener is not None and self._listener(kind, reason):
             return
         if kind is StopKind.CANCEL:
@@ -48,9 +45,8 @@ class StopRequests:
     def listen(self, listener: Callable[[StopKind, str | None], bool] | None) -> None:
         """Pass each request on, also those made before; a listener that returns True raises the exception itself."""
         self._listener = listener
-        for kind, reason in list(self.entries) if listener is not None else ():
-            if listener is not None and listener(kind, reason):
-                self._pending = None
+        if listener is not None and [entry for entry in self.entries if listener(*entry)]:
+            self._pending = None
 
     def raise_pending(self) -> None:
         """Raise CancelRequested or SoftTimeout, once for each request."""
@@ -92,8 +88,11 @@ class Interruptible:
         while True:
             try:
                 awaited = resume()
-            except StopIteration as returned:
-                return returned.value
+            except BaseException as end:
+                self._task = None  # what follows the handler, its settlement, must not be cancelled
+                if isinstance(end, StopIteration):
+                    return end.value
+                raise
             try:
                 resume = partial(self._coroutine.send, (yield awaited))
             except BaseException as error:
