@@ -37,7 +37,9 @@ class StopRequests:
         self.entries = (*self.entries, (kind, reason))
         if self._listener is not None and self._listener(kind, reason):
             return
-        if kind is StopKind.CANCEL:
+        if kind is StopKind.END:  # from here on the calls of the context raise StaleLease
+            self._pending = None
+        elif kind is StopKind.CANCEL:
             self._pending = CancelRequested(reason)
         elif kind is StopKind.SOFT_TIMEOUT and self._pending is None:
             self._pending = SoftTimeout(reason)
