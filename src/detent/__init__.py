@@ -34,7 +34,7 @@ from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
 from detent.handler.hooks import EndedExecution
-from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.handler.outcomes import Cancel, CancelRequested, Fail, Retry, Snooze, SoftTimeout, WaitTimeout
 from detent.handler.sync_context import SyncContext
 from detent.version import __version__
 
@@ -49,6 +49,7 @@ __all__ = [
     "ApprovalPolicy",
     "ApprovalRule",
     "Cancel",
+    "CancelRequested",
     "Child",
     "ChildFailed",
     "Context",
@@ -69,6 +70,7 @@ __all__ = [
     "Phase",
     "Retry",
     "Snooze",
+    "SoftTimeout",
     "StaleLease",
     "StepMismatch",
     "StepOrphaned",

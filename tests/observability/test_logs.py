@@ -14,7 +14,6 @@ import pytest
 
 import detent
 from detent import Context, Detent, Fail
-from detent.core.errors import InvalidInput
 from detent.engine import Submission
 from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
 from detent.proof.verify.verify import verify
@@ -168,15 +167,6 @@ async def test_captured_lines_are_bounded(app: Detent, log_lines: Lines) -> None
     (note,) = await notes(wide)
     assert all(len(line["message"]) == MAX_LINE for line in note["data"]["lines"])
     assert len(json.dumps(note["data"])) < 50_000 and note["data"]["left_out"] > 0
-
-
-def test_another_process_cannot_be_captured(tmp_path: Path) -> None:
-    app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
-
-    def compute() -> None: ...
-
-    with pytest.raises(InvalidInput, match="captured"):
-        app.job("compute", run_in="process", capture_logs=True)(compute)
 
 
 async def test_the_command_line_logs_json(tmp_path: Path) -> None:

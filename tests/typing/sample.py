@@ -1,7 +1,7 @@
 """A sample for type checkers: a line marked `wrong` must be an error, every other line must not."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from detent import Context, Decision, Detent, EndedExecution, Handle, JobDefinition, SyncContext
@@ -10,9 +10,18 @@ from detent.core.schedule import Schedule
 app = Detent("sqlite:///:memory:")
 
 
-@app.job("with-context", queue="mail", max_retries=3, timeout=30)
+async def pay(order: int, amount: float) -> str:
+    return f"{order}: {amount}"
+
+
+@app.job("with-context", queue="mail", max_retries=3, timeout="30s", soft_timeout=20, give_up_on=ValueError)
 async def with_context(ctx: Context, order: int, note: str = "") -> dict[str, int]:
     await ctx.progress(0.5)
+    assert_type(await ctx.step("pay", pay, order, amount=2.5), str)
+    assert_type(await ctx.step("pay", pay, order, 2.5, retries=3, timeout=30, backoff=[1, 5]), str)
+    assert_type(await ctx.step("pay", pay, order, 2.5, timeout=timedelta(seconds=30)), str)
+    await ctx.step("pay", pay, order, amount="2.5")  # wrong
+    await ctx.step("pay", pay, order, 2.5, retries="3")  # wrong
     answer = await ctx.wait_for("confirmed", timeout=60)
     return {"order": order, "answer": answer}
 
@@ -25,6 +34,8 @@ async def without_context(order: int) -> str:
 @app.job("plain-with-context", contract="p3c")
 def plain_with_context(ctx: SyncContext, order: int) -> datetime:
     ctx.progress(0.5)
+    assert_type(ctx.step("pay", pay, order, 2.5, retries=3, timeout=30), str)
+    assert_type(ctx.step("plain", str, order, retries=3), str)
     children = ctx.enqueue_many(plain, [{"order": order}])
     assert_type(ctx.gather(*children, timeout=60), list[list[int]])
     assert_type(ctx.approval("refund", roles=["lead"]), Decision)
@@ -94,7 +105,7 @@ async def wrong_calls() -> None:
     await bare.enqueue("seven")  # wrong
     Detent(max_paylod=5)  # wrong
     plain.using(prioritty=5)  # wrong
-    plain.using(delay="soon")  # wrong
+    plain.using(delay=[5])  # wrong
     app.job("x", max_retires=3)  # wrong
     app.job("x", queue=5)  # wrong
     app.sync.enqueue(plain, "seven")  # wrong
@@ -109,7 +120,7 @@ async def wrong_calls() -> None:
 
 
 def wrong_blocking_calls(ctx: SyncContext) -> None:
-    ctx.sleep("long")  # wrong
+    ctx.sleep(None)  # wrong
     ctx.wait_for()  # wrong
     ctx.approval("refund", role="lead")  # wrong
 

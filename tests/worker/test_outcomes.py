@@ -303,9 +303,9 @@ async def _exit() -> None:
     ("handler", "code"),
     [
         (_unreadable, "JOB_EXECUTION_FAILED"),
-        (_retry_never, "JOB_EXECUTION_FAILED"),
-        (_retry_far, "OUTCOME_INVALID"),
-        (_snooze_text, "JOB_EXECUTION_FAILED"),
+        (_retry_never, "RETRY_DELAY_INVALID"),
+        (_retry_far, "RETRY_DELAY_INVALID"),
+        (_snooze_text, "SNOOZE_INVALID"),
         (_snooze_back, "SNOOZE_INVALID"),
         (_bad_name, "NAME_INVALID"),
         (_surrogate, "RESULT_INVALID"),
@@ -415,7 +415,7 @@ async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
 
 
 async def test_errors_can_be_declared_permanent_or_retryable(app: Detent) -> None:
-    @app.job("work", permanent_errors=(KeyError,), max_retries=3)
+    @app.job("work", give_up_on=KeyError, max_retries=3)
     async def work() -> None:
         raise KeyError("x")
 

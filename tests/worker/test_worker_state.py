@@ -8,6 +8,7 @@ from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Su
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Reading
+from detent.handler.stop_requests import StopKind
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState, seconds_until_due
 from support.worker.claims import CODES, answer, at, claimed
 
@@ -156,7 +157,7 @@ def test_a_lost_lease_drops_the_job_without_a_settlement() -> None:
     interrupts = state.heartbeat_answered(
         HeartbeatAnswer(frozenset({"a", "b", "unknown"}), {}, dict.fromkeys("ab", "t1")), 0.0
     )
-    assert {(interrupt.id, interrupt.cooperative) for interrupt in interrupts} == {("a", False), ("b", False)}
+    assert {(interrupt.id, interrupt.kind) for interrupt in interrupts} == {("a", StopKind.END), ("b", StopKind.END)}
     assert not state.held and not state.finished
     assert state.abandoned == 1, "b never started"
     state.handler_ended("a", "t1", DONE)
@@ -196,7 +197,7 @@ def test_a_cancel_is_requested_once_then_forced() -> None:
     state.batch_done(answer("a"))
     state.handler_started("a", 0.0, None)
     cancel_answer = HeartbeatAnswer(cancels={"a": '{"actor":"ann"}', "unknown": "{}"}, tokens={"a": "t1"})
-    assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', cooperative=True)]
+    assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', StopKind.CANCEL)]
     assert state.heartbeat_answered(cancel_answer, 2.0) == [], "once"
     assert state.next_deadline() == 6.0
     assert state.tick(at(5.9), CODES) == []

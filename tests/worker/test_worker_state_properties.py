@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from detent.core.errors import NotSupported, StaleLease
 from detent.core.outcome import Outcome, Snoozed, Stopped, Succeeded
 from detent.engine import BatchResult, Settlement
+from detent.handler.stop_requests import StopKind
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
 from support.worker.claims import CODES, at, claimed
 
@@ -105,7 +106,8 @@ class WorkerStateMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def start_all(self, data: st.DataObject) -> None:
         for job_id, token in self.queue:
-            if self.state.handler_started(job_id, self.now, data.draw(st.sampled_from((None, 1.0, 5.0)))):
+            timeout, soft = (data.draw(st.sampled_from((None, seconds, 5.0))) for seconds in (1.0, 0.5))
+            if self.state.handler_started(job_id, self.now, timeout, soft):
                 self.tasks.append((job_id, token))
         self.queue.clear()
 
@@ -156,7 +158,7 @@ class WorkerStateMachine(RuleBasedStateMachine):
         assert not self.state.held
 
     def _interrupted(self, interrupts: list[Interrupt]) -> None:
-        stopped = {interrupt.id for interrupt in interrupts if not interrupt.cooperative}
+        stopped = {interrupt.id for interrupt in interrupts if interrupt.kind is StopKind.END}
         assert not stopped & self.state.held.keys()
         self.queue = [entry for entry in self.queue if entry[0] not in stopped]
 

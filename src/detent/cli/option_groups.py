@@ -231,8 +231,8 @@ def _table_parameter(name: str, row: Option, default: Any) -> inspect.Parameter:
 
 
 def _command(name: str, row: Option) -> str:
-    """The option's name in Python; its field name if the command line takes the stored unit, not Python's."""
-    return "--" + (row.name if row.factor == 1 else name).replace("_", "-")
+    """The option's name in Python; its field name if the command line takes milliseconds instead of seconds."""
+    return "--" + (name if name.endswith("_ms") else row.name).replace("_", "-")
 
 
 def _parse(row: Option, value: Any) -> Any:

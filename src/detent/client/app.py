@@ -7,15 +7,13 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput, JobFailed
-from detent.core.options.backoff import backoff_text
 from detent.engine import Engine
-from detent.engine.submit.submission import MAX_PAYLOAD
+from detent.engine.submit.submission import MAX_PAYLOAD, check_names_and_numbers
 from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
 from detent.handler.context import Context
@@ -29,7 +27,7 @@ from .connect import configured_contracts, default_url, engine_from, redis_url, 
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
-from .options import EngineOptions, HandlerOptions, Limited, check_known
+from .options import EngineOptions, HandlerOptions, Limited, check_known, checked_options
 from .schedules import Schedules, Scheduling
 from .sync import SyncClient, SyncHandle
 from .tenants import TenantApp
@@ -148,35 +146,33 @@ class Detent(Scheduling, Limited, Hooked):
         queue: the queue of its jobs; workers can be limited to some queues. Default "default".
         contract: the name of the contract: the table of statuses and moves its jobs follow. Default "standard".
         max_retries: how often a failed execution is repeated, 0 to 1000. Default: the contract's (standard: 3).
-        timeout: seconds an execution may take; then it fails, and is retried if the contract allows. Default: none.
+        timeout: how long an execution may take, in seconds, as a timedelta, or as text like "5m"; then it fails, and is
+            retried if the contract allows. Default: none.
+        soft_timeout: after this time SoftTimeout is raised in the handler, so that it can clean up; in a plain handler
+            by its next call of the context. Shorter than timeout. Default: none.
         priority: -100 to 100; higher is claimed first. Default 0.
         backoff: seconds before each retry, `[60, 300, 900]` (the last one repeats), `Fixed(5)` or `Exponential(base=1,
             factor=2, cap=60, jitter=0.1)`. Default: the contract's. A contract with frozen retries refuses it.
-        permanent_errors: a tuple of exception classes that fail the job without a retry. Default: none.
-        retryable_errors: a tuple of exception classes that are retried although the contract treats their error code as
-            permanent. Default: none.
+        give_up_on: an exception class, or a tuple of them, that fails the job without a retry. Default: none.
+        retry_on: an exception class, or a tuple of them, that is retried although the contract treats its error code as
+            permanent. Other exceptions are retried as the contract says. Default: none.
         capture_logs: True stores the log lines of each execution with its job, at most 200 lines and 32 KiB. Default
-            False. Not with run_in="process".
+            False.
         park_seconds: a wait that may last longer than this many seconds is parked: a status of its own, for display,
             where the contract has one. Default: that of the app, 60.
         strict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
             only notes it. Default: that of the app, False.
         run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
-            function at module level and gives it a context without steps and waits. An async handler always runs on
-            the event loop.
+            function at module level; its process is killed when its time is over. An async handler always runs on the
+            event loop.
 
         Raises InvalidInput: OPTION_UNKNOWN for an unknown option; HANDLER_INVALID if the name is declared twice or the
-        function cannot be a handler; BACKOFF_INVALID. Values such as max_retries and priority, and whether the contract
-        allows them, are checked when a job is enqueued.
+        function cannot be a handler; TIMEOUT_INVALID, MAX_RETRIES_INVALID, BACKOFF_INVALID, ... for a value. Whether
+        the contract allows them is checked when a job is enqueued.
         """
         if callable(name):
             return self.job()(name)
-        try:
-            settings = replace(self._job_defaults, **options)
-        except TypeError as error:
-            raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
-        if settings.backoff is not None:
-            backoff_text(settings.backoff)
+        settings = checked_options(name, self._job_defaults, options)
 
         def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
             return self._declare(
@@ -194,8 +190,10 @@ class Detent(Scheduling, Limited, Hooked):
             raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
         handler = inspect_handler(name, function, settings, run_in)
         handler.hooks = self.hooks
-        self.jobs[name] = JobDefinition(self, handler)
-        return self.jobs[name]
+        definition: JobDefinition[Any, Any] = JobDefinition(self, handler)
+        check_names_and_numbers(definition.submission({}))
+        self.jobs[name] = definition
+        return definition
 
     def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """Declare a coroutine function that `detent up` runs next to the worker, for example a producer of jobs.
@@ -353,16 +351,18 @@ class Detent(Scheduling, Limited, Hooked):
         """A worker for all declared jobs; start it with `await worker.run()`. `run_worker` does both.
 
         transport: "database", or "redis" for tasks from Redis Streams; the server is $DETENT_REDIS_URL, or `settings=`.
-        options: `queues`, `slots`, `lease_seconds`, `until_idle` as in `run_worker`; `grace_seconds` (10) for running
-            jobs when it stops; `cancel_grace_seconds` (30) for a handler after a cancel; `processes`, the most for
-            handlers with run_in="process"; `sweep=False` to leave expired leases and schedules to other workers;
-            `block_warning_seconds` (1): warn of a handler that blocks the event loop for this long, 0: never;
-            `config`, `metrics_port`, `metrics_host`.
+        options: `queues`, `slots`, `lease_seconds`, `until_idle` as in `run_worker`; `grace_seconds` (25) for running
+            jobs when it stops; `cancel_grace_seconds` (30) for a handler after a cancel; for handlers with
+            run_in="process" `handler_processes`, `max_jobs_per_process` and `max_memory_mb`; `sweep=False` to leave
+            expired leases and schedules to other workers; `block_warning_seconds` (1): warn of a handler that blocks
+            the event loop for this long, 0: never; `config`, `metrics_port`, `metrics_host`.
         """
         from detent.worker.worker import Worker
 
         from .stream_app import stream_worker
 
+        self._check_process_handlers()
+        options.setdefault("url", self.url)
         engine = await self.ready()
         await self.schedules.declare()
         options = {"config": self.config or load_settings(), "hooks": self.hooks, **options}
@@ -383,6 +383,13 @@ class Detent(Scheduling, Limited, Hooked):
         if unknown := sorted(set(queues) - known):
             names = ", ".join(sorted(known)) or "none"
             log.warning("no job, limit or pause has the queue %s; known queues: %s", ", ".join(unknown), names)
+
+    def _check_process_handlers(self) -> None:
+        handlers = [definition.handler for definition in self.jobs.values()]
+        names = [handler.name for handler in handlers if handler.mode == "process" and handler.takes_context]
+        if names and self.url.endswith("/:memory:"):
+            message = f"{', '.join(names)}: another process cannot open a database in memory, which its context needs"
+            raise InvalidInput(f"{message}; use a file, or leave out the context", code="HANDLER_INVALID")
 
     async def run_worker(
         self,

@@ -81,13 +81,16 @@ class Handle(Generic[R]):
         value: Any = self._handler.result_value(job.result) if self._handler else job.result
         return value  # type: ignore[no-any-return]
 
-    async def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
+    async def cancel(self, reason: str | None = None, *, actor: str = "app", force: bool = False) -> Job:
         """Cancel the job; returns its row afterwards. `actor` and `reason` are kept in its log.
 
-        Under "standard" a running job gets a request (`ctx.cancelled`) and is cancelled when it ends or its grace
-        time is over. Raises IllegalMove if it has ended or its contract has no cancel.
+        Under "standard" a running job gets a request (CancelRequested, `ctx.cancelled`) and is cancelled when it ends
+        or its grace time is over. force: True does not wait: the job is cancelled now, and what its handler still
+        returns is refused. The worker stops the handler within a second.
+
+        Raises IllegalMove if it has ended or its contract has no cancel.
         """
-        return await (await self._app.ready()).jobs.cancel(self.id, Scope(actor, reason))
+        return await (await self._app.ready()).jobs.cancel(self.id, Scope(actor, reason), force=force)
 
     async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
         """Send a signal, which `ctx.wait_for(name)` returns. True if it was the first under this name.

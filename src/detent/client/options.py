@@ -1,14 +1,19 @@
 """The keyword options of `@app.job` and `app.limit`, typed for type checkers; those of `using` are in core.options."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from detent.core.errors import InvalidInput
 from detent.core.limits import Limit, make_limit
-from detent.core.options.job_options import DeclaredOptions
+from detent.core.options.backoff import backoff_text
+from detent.core.options.job_options import DeclaredOptions, Seconds
+from detent.core.options.spans import seconds_of
 from detent.core.retry import Jitter
+from detent.handler.handler import Options
 from detent.ports.ids import Ids
 
 
@@ -16,10 +21,11 @@ class HandlerOptions(DeclaredOptions, total=False):
     """The options of `Detent.job`, described there."""
 
     contract: str | None
-    permanent_errors: tuple[type[BaseException], ...]
-    retryable_errors: tuple[type[BaseException], ...]
+    soft_timeout: Seconds | None
+    give_up_on: type[BaseException] | Sequence[type[BaseException]]
+    retry_on: type[BaseException] | Sequence[type[BaseException]]
     capture_logs: bool
-    park_seconds: float
+    park_seconds: Seconds
     strict_steps: bool
 
 
@@ -41,6 +47,41 @@ def check_known(where: str, options: Iterable[str], *known: Iterable[str]) -> No
             similar = get_close_matches(name, [option for names in known for option in names], 1)
             hint = f"did you mean {similar[0]}?" if similar else f"see help({where})"
             raise InvalidInput(f"{where} has no option {name!r}; {hint}", code="OPTION_UNKNOWN")
+
+
+def checked_options(name: str | None, defaults: Options, options: Mapping[str, Any]) -> Options:
+    """The options of a job in the types that its handler uses. Raises InvalidInput (OPTION_UNKNOWN, ..._INVALID)."""
+    values = dict(options)
+    try:
+        for option in ("give_up_on", "retry_on"):
+            if option in values:
+                values[option] = _error_classes(option, values[option])
+        if values.get("backoff") is not None:
+            backoff_text(values["backoff"])
+        for option, low in (("soft_timeout", 0.001), ("timeout", 0.001), ("park_seconds", 0.0)):
+            if values.get(option) is not None:
+                values[option] = seconds_of(values[option], option, low=low, code=f"{option.upper()}_INVALID")
+        settings = replace(defaults, **values)
+        if settings.soft_timeout is not None and settings.soft_timeout >= (settings.timeout or math.inf):
+            message = (
+                f"soft_timeout ({settings.soft_timeout:g} s) must be shorter than timeout ({settings.timeout:g} s)"
+            )
+            raise InvalidInput(message, code="SOFT_TIMEOUT_INVALID", field="soft_timeout")
+    except TypeError as error:
+        raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"job {name!r}: {error.message}", code=error.code, **error.extra) from None
+    return settings
+
+
+def _error_classes(option: str, value: Any) -> tuple[type[BaseException], ...]:
+    classes = (value,) if isinstance(value, type) else tuple(value) if isinstance(value, list | tuple) else ()
+    if not all(isinstance(item, type) and issubclass(item, BaseException) for item in classes) or (
+        value and not classes
+    ):
+        message = f"{option} must be an exception class, or a tuple of them, got {value!r:.80}"
+        raise InvalidInput(message, code=f"{option.upper()}_INVALID", field=option)
+    return classes
 
 
 class LimitOptions(TypedDict, total=False):

@@ -1,6 +1,5 @@
 """Schedules: fire times, handling of missed fires, and jitter. Pure."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from .cron import next_cron_fire
 from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
 from .options.job_options import RunOptions
+from .options.spans import SPAN_UNITS, parse_span
 from .retry import deterministic_jitter
 from .times import SECOND, from_iso, iso
 
@@ -220,20 +220,14 @@ def fire_key(schedule_id: str, fire: Micros) -> str:
 
 
 FIRE_KEY = "schedule:"
-_UNITS = {"w": 7 * 86_400 * SECOND, "d": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND, "s": SECOND}
-_EVERY = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?", re.ASCII)
 MIN_INTERVAL: Micros = SECOND
 MAX_INTERVAL: Micros = 3_660 * 86_400 * SECOND
 
 
 def parse_interval(text: str) -> Micros:
     """Parse an interval like 90s, 5m, 1h30m, 2d; raises InvalidInput."""
-    match = _EVERY.fullmatch(text.strip().lower()) if isinstance(text, str) else None
-    if match is None or not any(match.groups()):
-        raise invalid_interval(text)
-    sizes = zip(match.groups(), _UNITS.values(), strict=True)
-    span = sum(round(float(number) * size) if "." in number else int(number) * size for number, size in sizes if number)
-    if not MIN_INTERVAL <= span <= MAX_INTERVAL:
+    span = parse_span(text) if isinstance(text, str) else None
+    if span is None or not MIN_INTERVAL <= span <= MAX_INTERVAL:
         raise invalid_interval(text)
     return span
 
@@ -241,7 +235,7 @@ def parse_interval(text: str) -> Micros:
 def format_interval(span: Micros) -> str:
     """The shortest text for an interval."""
     text = ""
-    for unit, size in _UNITS.items():
+    for unit, size in SPAN_UNITS.items():
         number, span = divmod(span, size)
         text += f"{number}{unit}" if number and unit != "s" else ""
         if unit == "s" and (number or span):

@@ -96,7 +96,7 @@ class ApprovalCalls(EngineContext):
         """
         check_name(name, "approval name")
         check_no_transaction(self.scopes, "an approval")
-        await self._check_lease("an approval")
+        await self._begin_call("an approval")
         name, job_id = self._numbers.number(name), self.job_id
         request = make_approval_request(summary, about, roles, quorum, default)
         contract = self._engine.contract(self._claimed.contract)

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
-from detent.core.job import Wait
-from detent.core.times import SECOND
+from detent.core.job import Micros, Wait
+from detent.core.times import SECOND, to_datetime
 from detent.engine import Engine
 from detent.engine.execution.settle import not_supported
 from detent.engine.submit.submission import check_name
@@ -18,6 +19,7 @@ from detent.system.retry import OUTAGE
 
 from .lease import Lease
 from .outcomes import Suspend
+from .stop_requests import StopKind, StopRequests
 from .transaction import Scope
 
 PARK_SECONDS = 60.0
@@ -25,15 +27,13 @@ PARK_SECONDS = 60.0
 
 
 class BaseContext:
-    """Facts about this execution. None of them reads the database.
+    """Facts about this execution. None of them reads the database."""
 
-    A handler with `run_in="process"` gets a context with these only; it cannot use steps, waits or children.
-    """
+    _deadline_at: Micros | None = None
 
-    def __init__(self, claimed: Claimed) -> None:
+    def __init__(self, claimed: Claimed, requests: StopRequests | None = None) -> None:
         self._claimed = claimed
-        self._stop_reasons: list[str | None] = []
-        """One entry for each request to stop."""
+        self._requests = requests or StopRequests()
 
     @cached_property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -105,20 +105,41 @@ class BaseContext:
         return f"{self._claimed.effect_root}:{name}"
 
     @property
-    def cancelled(self) -> bool:
-        """True once this execution should end: a cancel was requested, its timeout passed, its lease was lost, or the
-        worker stops. A long handler should check it now and then and return, or raise `Cancel`, soon after.
+    def deadline(self) -> datetime | None:
+        """When the timeout ends this execution, in UTC; None without a timeout.
+
+        left = (ctx.deadline - datetime.now(UTC)).total_seconds()
         """
-        return bool(self._stop_reasons)
+        return None if self._deadline_at is None else to_datetime(self._deadline_at)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once this execution should end: a cancel was requested, its soft timeout or its timeout passed, its
+        lease was lost, or the grace of a stopping worker is over. A long handler that makes no other calls of the
+        context should check it now and then and return, or raise `Cancel`, soon after.
+        """
+        return bool(self._requests.reasons)
 
     @property
     def cancel_reason(self) -> str | None:
         """Why `cancelled` is true, if a reason was given; else None."""
-        return self._stop_reasons[-1] if self._stop_reasons else None
+        reasons = self._requests.reasons
+        return reasons[-1] if reasons else None
 
-    def request_stop(self, reason: str | None) -> None:
-        """Make `cancelled` true. Called by the worker, not by handlers."""
-        self._stop_reasons.append(reason)
+    @property
+    def stopping(self) -> bool:
+        """True once the worker was told to stop (SIGTERM, `detent workers stop`); it ends after its grace, 25 s.
+
+        What still runs then is handed back and starts again elsewhere. A long handler can end earlier, at a good place:
+
+            if ctx.stopping:
+                raise Snooze(0)
+        """
+        return self._requests.stopping
+
+    def request_stop(self, kind: StopKind, reason: str | None) -> None:
+        """Pass a request to this execution. Called by the worker, not by handlers."""
+        self._requests.add(kind, reason)
 
 
 class Numbers:
@@ -152,8 +173,11 @@ class EngineContext(BaseContext):
         strict_steps: bool = False,
         pause: Sleep = asyncio.sleep,
         lease: Lease | None = None,
+        requests: StopRequests | None = None,
+        give_up_on: tuple[type[BaseException], ...] = (),
     ) -> None:
-        super().__init__(claimed)
+        super().__init__(claimed, requests)
+        self._give_up_on = give_up_on
         self._lease = lease or Lease()
         self._engine = engine
         self._park_seconds = park_seconds
@@ -171,6 +195,11 @@ class EngineContext(BaseContext):
     def _numbers(self) -> Numbers:
         """Of children and approvals."""
         return Numbers()
+
+    async def _begin_call(self, what: str) -> None:
+        """Raise what the worker requests, or StaleLease; at the beginning of each call but steps. Internal."""
+        self._requests.raise_pending()
+        await self._check_lease(what)
 
     async def _check_lease(self, what: str) -> None:
         """Raise StaleLease if this execution has lost the job. Asks the store only if the lease may be over. Internal.

@@ -142,7 +142,7 @@ class ChildJobs:
         try:
             check_no_transaction(self._context.scopes, "enqueueing children")
             if unsent:
-                await self._context._check_lease("enqueueing children")
+                await self._context._begin_call("enqueueing children")
             await child_acts.enqueue(self._engine, self._claimed, [child._request for child in unsent])
         except BaseException:
             self.enqueue_failed = True
@@ -154,6 +154,7 @@ class ChildJobs:
         self, children: Sequence[Child[R]], *, timeout: float | None = None, return_exceptions: bool = False
     ) -> list[R]:
         """The results in order; raises Suspend while some are missing."""
+        self._context._requests.raise_pending()
         check_no_transaction(self._context.scopes, "a wait for children")
         name = self._context._numbers.number("gather")
         states = await self._states(children)

@@ -7,10 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
+from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 
 from detent.core.errors import InvalidInput, StaleLease
 from detent.core.job import Signal
+from detent.core.options.backoff import Backoff
+from detent.core.options.job_options import Seconds
+from detent.core.options.spans import seconds_of
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
 from detent.engine.execution.settle import Settlement, settle_or_raise
@@ -23,14 +27,15 @@ from .approvals import ApprovalCalls
 from .base_context import Numbers
 from .children import ChildCalls
 from .outcomes import WaitTimeout
+from .step_retries import NO_RETRIES, StepRetries, split_options
 from .steps import NOT_RECORDED, StepCall, Steps
 from .transaction import Scope, Transaction, check_no_transaction, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
 WAIT_KINDS = ("signal", "webhook", "human", TIMER)
-MAX_WAIT_SECONDS = 1e9
 _PROGRESS_SECONDS = 1.0
+_RETRY_PAUSE_SECONDS = 0.25
 
 
 class Context(ChildCalls, ApprovalCalls):
@@ -57,6 +62,36 @@ class Context(ChildCalls, ApprovalCalls):
         return Numbers()
 
     @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+        retries: int,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self, name: str, fn: Callable[..., Awaitable[R]], /, *args: Any, timeout: Seconds, **kwargs: Any
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., R],
+        /,
+        *args: Any,
+        retries: int,
+        backoff: Backoff | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
     async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     @overload
@@ -69,12 +104,19 @@ class Context(ChildCalls, ApprovalCalls):
         1 MiB. An exception is not recorded: a retry calls fn again. If the process dies after fn and before the record,
         fn runs again as well; use `effect_key` or `once` against that. Repeated names of one execution are numbered.
 
-        Raises StepMismatch if the step was recorded with other arguments, StaleLease if the lease was lost,
-        InvalidInput (STEP_RESULT_INVALID, STEP_RESULT_TOO_LARGE, TRANSACTION_OPEN).
+        retries: how often fn is called again in this execution after an exception. Default 0.
+        timeout: seconds that one call of an async fn may take; then TimeoutError. Default: no limit.
+        backoff: the delays before these retries, as in `@app.job`. Default: Exponential(), 1, 2, 4, ... up to 60 s.
+        If fn has a parameter with one of these three names, or **kwargs, then fn gets the argument.
 
-            receipt = await ctx.step("charge", pay, order_id, amount)
+        Raises StepMismatch if the step was recorded with other arguments, StaleLease if the lease was lost,
+        CancelRequested, InvalidInput (STEP_RESULT_INVALID, STEP_RESULT_TOO_LARGE, STEP_OPTION_INVALID,
+        TRANSACTION_OPEN).
+
+            receipt = await ctx.step("charge", pay, order_id, amount, retries=3, timeout=30, backoff=[1, 5, 15])
         """
-        call = self._begin_step(name, fn, args, kwargs)
+        policy, arguments = split_options(fn, kwargs) if kwargs else (NO_RETRIES, kwargs)
+        call = self._begin_step(name, fn, args, arguments, policy)
         result = await self._steps.recorded_result(call)
         return result if result is not NOT_RECORDED else await self._run_step(call)
 
@@ -106,22 +148,47 @@ class Context(ChildCalls, ApprovalCalls):
             raise
 
     def _begin_step(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        policy: StepRetries = NO_RETRIES,
     ) -> StepCall:
         self._lease.raise_if_lost(self.job_id, f"step {name!r}")
+        self._requests.raise_pending()
         check_no_transaction(self.scopes, f"step {name!r}")
-        return self._steps.begin_call(name, fn, args, kwargs)
+        return self._steps.begin_call(name, fn, args, kwargs, policy)
 
     async def _run_step(self, call: StepCall) -> Any:
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with self._engine.step_span(call.name), step_scope(self) as scope:
-            try:
-                await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
-                value = call.function()
-                value = await value if inspect.isawaitable(value) else value
-                return await self._steps.record_result(call, value, scope)
-            finally:
-                await scope.rollback()
+        for attempt in count(1):
+            with self._engine.step_span(call.name), step_scope(self) as scope:
+                try:
+                    await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
+                    try:
+                        value = call.function()
+                        if inspect.isawaitable(value):
+                            value = await call.policy.wait_for(value, call.name)
+                        else:
+                            call.policy.check_plain(call.name)
+                    except Exception as error:
+                        pause = self._steps.seconds_before_retry(call, attempt, error)
+                        if pause is None:
+                            raise
+                    else:
+                        return await self._steps.record_result(call, value, scope)
+                finally:
+                    await scope.rollback()
+            await self._wait_before_retry(pause)
+
+    async def _wait_before_retry(self, seconds: float) -> None:
+        """Wait in short pauses, so that a request of the worker does not wait for the end of a long one."""
+        while seconds > 0:
+            self._requests.raise_pending()
+            await self._pause(min(seconds, _RETRY_PAUSE_SECONDS))
+            seconds -= _RETRY_PAUSE_SECONDS
+        self._requests.raise_pending()
 
     def transaction(self) -> Transaction:
         """A transaction on the database the jobs are in, for your own writes: `async with ctx.transaction() as conn`.
@@ -140,17 +207,17 @@ class Context(ChildCalls, ApprovalCalls):
     async def begin_transaction(self) -> OpenTransaction:
         """Begin the transaction behind `transaction()`. Internal; handlers use `transaction()`."""
         await self._steps.load()
-        await self._check_lease("a transaction")
+        await self._begin_call("a transaction")
         return await self._engine.store.begin()
 
-    async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
+    async def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal") -> Any:
         """Wait for the signal `name` and return its data; the job leaves its worker meanwhile.
 
         Signals are sent with `handle.signal(name, data)`, REST or `detent jobs signal`; one that came early is kept.
         A name is one wait for the job's life: later executions get the same data, or the same WaitTimeout. In a loop
         put a counter into the name.
 
-        timeout: seconds, at most 1e9; None waits without end.
+        timeout: seconds, at most 1e9, a timedelta, or text like "5m"; None waits without end.
         kind: "signal", "webhook", "human" or "timer"; shown to people, no other effect.
 
         Raises WaitTimeout, InvalidInput (WAIT_INVALID, WAIT_KIND_UNKNOWN, TRANSACTION_OPEN), and NotSupported
@@ -166,7 +233,7 @@ class Context(ChildCalls, ApprovalCalls):
             raise WaitTimeout(f"signal {name!r} was not sent to job {self.job_id} before the timeout")
         return json.loads(signal.data)
 
-    async def sleep(self, seconds: float, *, name: str = "sleep") -> None:
+    async def sleep(self, seconds: Seconds, *, name: str = "sleep") -> None:
         """Leave the worker for `seconds` (0 to 1e9); no slot is held meanwhile.
 
         Repeated names of one execution are numbered, so a loop sleeps each time. Raises what `wait_for` raises, but
@@ -185,17 +252,15 @@ class Context(ChildCalls, ApprovalCalls):
         if remaining > 0:
             await self._recorded_signal(numbered, TIMER, remaining / SECOND)
 
-    async def _recorded_signal(self, name: str, kind: str, timeout: float | None) -> Signal:
+    async def _recorded_signal(self, name: str, kind: str, timeout: Seconds | None) -> Signal:
         """The signal or timeout that ended this wait; raises Suspend if it has not ended yet."""
-        await self._check_lease(f"a wait for {name!r}")
+        await self._begin_call(f"a wait for {name!r}")
         self._check_can_wait("a wait")
         check_no_transaction(self.scopes, f"a wait for {name!r}")
-        if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
-            message = f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}"
-            raise InvalidInput(f"{message}; without a timeout it has no end", code="WAIT_INVALID")
+        limit = None if timeout is None else seconds_of(timeout, "a wait", code="WAIT_INVALID")
         signal: Signal | None = await self._engine.store.read(lambda tx: tx.signals.signal(self.job_id, name))
         if signal is None:
-            raise self._suspend(name, kind, timeout)
+            raise self._suspend(name, kind, limit)
         return signal
 
     async def finish(self, outcome: Outcome) -> Outcome:
@@ -241,6 +306,7 @@ class Context(ChildCalls, ApprovalCalls):
         Raises StaleLease if the lease was lost.
         """
         self._lease.raise_if_lost(self.job_id, "progress")
+        self._requests.raise_pending()
         now = asyncio.get_running_loop().time()
         if now - self._progress_at < _PROGRESS_SECONDS:
             return

@@ -31,8 +31,10 @@ class Options:
     timeout: float | None = None
     priority: int | None = None
     backoff: Backoff | None = None
-    permanent_errors: tuple[type[BaseException], ...] = ()
-    retryable_errors: tuple[type[BaseException], ...] = ()
+    soft_timeout: float | None = None
+    """Seconds after which SoftTimeout is raised in the handler."""
+    give_up_on: tuple[type[BaseException], ...] = ()
+    retry_on: tuple[type[BaseException], ...] = ()
     capture_logs: bool = False
     """True: log lines of an execution are stored with its job, up to a limit."""
     park_seconds: float = PARK_SECONDS
@@ -128,9 +130,6 @@ def inspect_handler(name: str, function: Callable[..., Any], options: Options, m
     is_async = inspect.iscoroutinefunction(function)
     if is_async and mode != "auto":
         raise InvalidInput(f"{name} is async and runs on the event loop; leave run_in out", code="HANDLER_INVALID")
-    if options.capture_logs and mode == "process":
-        message = f"{name}: logs of another process cannot be captured; leave out capture_logs or run_in='process'"
-        raise InvalidInput(message, code="HANDLER_INVALID")
     signature = inspect.signature(function)
     hints = _hints(function)
     parameters = list(signature.parameters.values())

@@ -1,6 +1,10 @@
 """Exceptions that a handler raises to choose its outcome, and the internal exception that suspends a job."""
 
+import asyncio
+from datetime import timedelta
+
 from detent.core.job import Wait
+from detent.core.options.spans import seconds_of
 
 
 class Retry(Exception):
@@ -13,9 +17,11 @@ class Retry(Exception):
         raise Retry("rate limited", after=30)
     """
 
-    def __init__(self, message: str = "the handler requested a retry", *, after: float | None = None) -> None:
+    def __init__(
+        self, message: str = "the handler requested a retry", *, after: float | timedelta | None = None
+    ) -> None:
         super().__init__(message)
-        self.after = after
+        self.after = None if after is None else seconds_of(after, "after", code="RETRY_DELAY_INVALID")
 
 
 class Fail(Exception):
@@ -40,9 +46,9 @@ class Snooze(Exception):
     raise Snooze(60)  # the file has not arrived yet
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | timedelta) -> None:
         super().__init__(f"snoozed for {seconds} s")
-        self.seconds = seconds
+        self.seconds = seconds_of(seconds, "seconds", code="SNOOZE_INVALID")
 
 
 class Cancel(Exception):
@@ -61,6 +67,42 @@ class WaitTimeout(TimeoutError):
 
     The timeout is recorded: the same wait raises WaitTimeout again in every later execution of the job.
     """
+
+
+class SoftTimeout(asyncio.CancelledError):
+    """Raised in a handler when its `soft_timeout` has passed, so that it can clean up before the timeout ends it.
+
+    In an async handler it is raised where the handler awaits, once; in a plain one by its next call of the context.
+    Return a partial result, or let it pass: then the execution fails with the timeout code of its contract. It is an
+    asyncio.CancelledError, so that libraries release what they hold, and `except Exception` does not catch it.
+
+        try:
+            await crawl(pages)
+        except SoftTimeout:
+            return {"complete": False}
+    """
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(reason or "the soft timeout has passed")
+
+
+class CancelRequested(BaseException):
+    """Raised once, by the first call of the context after somebody has requested to cancel the job.
+
+    Uncaught it ends the job as cancelled. A handler that catches it may call further steps to clean up until the grace
+    (30 s) is over. A BaseException, so that `except Exception` in a handler does not catch it. `reason` is that of the
+    request.
+
+        try:
+            await ctx.step("second call", ask_model, prompt)
+        except CancelRequested:
+            await ctx.step("clean up", release, order_id)
+            raise
+    """
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(reason or "a cancel was requested")
+        self.reason = reason
 
 
 class Interrupted(BaseException):

@@ -1,5 +1,6 @@
 """The steps of one execution: names each call, returns results of earlier executions, records new results."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +14,10 @@ from detent.system.retry import OUTAGE
 from .argument_digest import digest_of
 from .base_context import EngineContext, Numbers
 from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
+from .step_retries import NO_RETRIES, StepRetries
 from .transaction import Scope
 
+log = logging.getLogger("detent.handler.steps")
 MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
@@ -30,6 +33,7 @@ class StepCall:
     adapter: Adapter | None
     function: Callable[[], Any]
     """The user's function with its arguments; plain or async."""
+    policy: StepRetries = NO_RETRIES
 
 
 class Steps:
@@ -40,17 +44,34 @@ class Steps:
         self._engine = context._engine
         self._strict = context._strict_steps
         self._pause = context._pause
+        self._give_up_on = context._give_up_on
         self._names = Numbers()
         self._called: set[str] = set()
         self._recorded: dict[str, Step] | None = None
 
     def begin_call(
-        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        policy: StepRetries = NO_RETRIES,
     ) -> StepCall:
         numbered = self._names.check_and_number(name, "step name")
         self._called.add(numbered)
         bound = partial(function, *args, **kwargs)
-        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function), bound)
+        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function), bound, policy)
+
+    def seconds_before_retry(self, call: StepCall, attempt: int, error: Exception) -> float | None:
+        """The pause before the function of a step is called again after this error; None: the error is final."""
+        key = f"{self._claimed.id}/{call.name}"
+        seconds = call.policy.delay(key, attempt, error, self._engine.jitter)
+        if seconds is None or isinstance(error, self._give_up_on):
+            return None
+        text = "step %r failed, call %d of %d, calling it again in %.3g s: %s: %s"
+        number, most = attempt, call.policy.retries + 1
+        log.warning(text, call.name, number, most, seconds, type(error).__name__, first_line(error))
+        return seconds
 
     async def recorded_result(self, call: StepCall) -> Any:
         """The recorded result of this step, or NOT_RECORDED."""

@@ -3,13 +3,18 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
+
+from detent.core.options.backoff import Backoff
+from detent.core.options.job_options import Seconds
 
 from .base_context import BaseContext
 from .blocking import Blocking, Run, blocking
 from .children import Child, Enqueueable
 from .context import Context
-from .outcomes import Suspend
+from .outcomes import CancelRequested, SoftTimeout, Suspend
+from .step_retries import NO_RETRIES, split_options
 from .steps import NOT_RECORDED, StepCall
 from .transaction import Transaction, current_scope, step_scope
 
@@ -30,10 +35,10 @@ class SyncContext(BaseContext, Blocking[Context]):
     """
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        BaseContext.__init__(self, context._claimed)
+        BaseContext.__init__(self, context._claimed, context._requests)
         Blocking.__init__(self, context, _run_on(loop))
-        self._stop_reasons = context._stop_reasons
         self.state = context.state
+        self._deadline_at = context._deadline_at
 
     wait_for = blocking(Context.wait_for)
     sleep = blocking(Context.sleep)
@@ -55,6 +60,34 @@ class SyncContext(BaseContext, Blocking[Context]):
         return child
 
     @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+        retries: int,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[..., Awaitable[R]], /, *args: Any, timeout: Seconds, **kwargs: Any) -> R: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., R],
+        /,
+        *args: Any,
+        retries: int,
+        backoff: Backoff | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
     def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     @overload
@@ -63,12 +96,14 @@ class SyncContext(BaseContext, Blocking[Context]):
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn(*args, **kwargs)` and record its result; later executions get it without a call.
 
-        `fn` runs in this thread; if it is a coroutine function, on the worker's event loop. Results, repeated names and
-        errors are as in `Context.step`: StepMismatch for other arguments, StaleLease if the lease was lost.
+        `fn` runs in this thread; if it is a coroutine function, on the worker's event loop. Results, repeated names,
+        options and errors are as in `Context.step`. A `timeout` needs a coroutine function: a plain one cannot be
+        interrupted.
 
-            receipt = ctx.step("charge", pay, order_id, amount)
+            receipt = ctx.step("charge", pay, order_id, amount, retries=3)
         """
-        call = self._original._begin_step(name, fn, args, kwargs)
+        policy, arguments = split_options(fn, kwargs) if kwargs else (NO_RETRIES, kwargs)
+        call = self._original._begin_step(name, fn, args, arguments, policy)
         result = self._run(self._original._steps.recorded_result(call))
         return result if result is not NOT_RECORDED else self._run_step(call)
 
@@ -99,15 +134,26 @@ class SyncContext(BaseContext, Blocking[Context]):
             raise
 
     def _run_step(self, call: StepCall) -> Any:
-        with self._original._engine.step_span(call.name), step_scope(self._original) as scope:
-            try:
-                self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
-                value = call.function()
-                if inspect.isawaitable(value):
-                    value = self._run(_await(value))
-                return self._run(self._original._steps.record_result(call, value, scope))
-            finally:
-                self._run(scope.rollback())
+        steps = self._original._steps
+        for attempt in count(1):
+            with self._original._engine.step_span(call.name), step_scope(self._original) as scope:
+                try:
+                    self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come before the call
+                    try:
+                        value = call.function()
+                        if inspect.isawaitable(value):
+                            value = self._run(call.policy.wait_for(value, call.name))
+                        else:
+                            call.policy.check_plain(call.name)
+                    except Exception as error:
+                        pause = steps.seconds_before_retry(call, attempt, error)
+                        if pause is None:
+                            raise
+                    else:
+                        return self._run(steps.record_result(call, value, scope))
+                finally:
+                    self._run(scope.rollback())
+            self._run(self._original._wait_before_retry(pause))
 
     def _check_lease(self, what: str) -> None:
         """Like `Context._check_lease`; uses the event loop only to ask the store."""
@@ -132,16 +178,16 @@ class SyncContext(BaseContext, Blocking[Context]):
 def _run_on(loop: asyncio.AbstractEventLoop) -> Run:
     """Runs coroutines on the worker's event loop; the calling thread waits."""
 
-    async def catch_suspend(coroutine: Coroutine[Any, Any, T]) -> T | Suspend:
-        """Suspend comes back as a value: a BaseException would end the loop."""
+    async def catch_requests(coroutine: Coroutine[Any, Any, T]) -> T | Suspend | CancelRequested | SoftTimeout:
+        """These come back as values: raised in a task of the loop they would end the loop or cancel the task."""
         try:
             return await coroutine
-        except Suspend as suspended:
-            return suspended
+        except (Suspend, CancelRequested, SoftTimeout) as request:
+            return request
 
     def run(coroutine: Coroutine[Any, Any, T], /) -> T:
-        result = asyncio.run_coroutine_threadsafe(catch_suspend(coroutine), loop).result()
-        if isinstance(result, Suspend):
+        result = asyncio.run_coroutine_threadsafe(catch_requests(coroutine), loop).result()
+        if isinstance(result, Suspend | CancelRequested | SoftTimeout):
             raise result
         return result
 
@@ -180,7 +226,3 @@ class SyncConnection(Blocking[Any]):
     def fetchval(self, query: str, *values: Any, column: int = 0) -> Any:
         """One value of the first row, or None."""
         return self._run(self._original.fetchval(query, *values, column=column))
-
-
-async def _await(value: Awaitable[T]) -> T:
-    return await value

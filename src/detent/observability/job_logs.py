@@ -140,6 +140,14 @@ def capturing() -> Iterator[Capture]:
         _capture.reset(token)
 
 
+def merge_captured(other: Capture) -> None:
+    """Add what another process captured to the Capture of the execution that runs here."""
+    capture = _capture.get()
+    if capture is not None:
+        capture.lines += other.lines
+        capture.left_out += other.left_out
+
+
 async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> None:
     """Store the captured lines as a note of the job, if this execution still holds the lease."""
     data = {"lines": capture.lines, **({"left_out": capture.left_out} if capture.left_out else {})}

@@ -10,18 +10,26 @@ _READ_SECONDS = 10.0
 _MAX_HEAD = 8_192
 Page = Callable[[], Awaitable[tuple[bytes, str]]]
 """Returns the body of /metrics and its content type."""
+Health = Callable[[], Awaitable[tuple[bool, str]]]
+"""Returns whether the process is healthy, and a sentence."""
+UNIX = "unix:"
+"""A host that begins with this is the path of a Unix socket."""
 
 
 class MetricsServer:
     """Answers one request per connection; a request that is no HTTP, too long or too slow is dropped."""
 
-    def __init__(self, page: Page, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, page: Page, host: str = "127.0.0.1", port: int = 0, health: Health | None = None) -> None:
         self._page = page
+        self._health = health
         self._host = host
         self.port = port
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
+        if self._host.startswith(UNIX):
+            self._server = await asyncio.start_unix_server(self._serve, self._host.removeprefix(UNIX), limit=_MAX_HEAD)
+            return
         self._server = await asyncio.start_server(self._serve, self._host, self.port, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("metrics at http://%s:%d/metrics", self._host, self.port)
@@ -58,7 +66,8 @@ class MetricsServer:
         if parts[0] not in ("GET", "HEAD"):
             return "405 Method Not Allowed", b"only GET\n", plain
         if path == "/healthz":
-            return "200 OK", b"ok\n", plain
+            healthy, text = await self._health() if self._health is not None else (True, "ok")
+            return "200 OK" if healthy else "503 Service Unavailable", f"{text}\n".encode(), plain
         if path != "/metrics":
             return "404 Not Found", b"see /metrics\n", plain
         try:

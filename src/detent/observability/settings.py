@@ -1,21 +1,54 @@
-"""Settings of alerts, retention and contracts: from Python, or from a TOML file that all processes share."""
+"""Settings of workers, alerts, retention and contracts: from Python, or from a TOML file that all processes share."""
 
 import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Rule
-from detent.core.errors import InvalidInput
+from detent.core.errors import InvalidInput, check_number
 from detent.engine.pruning import Retention
 
 from .alert_sinks import LogSink, Sink
 
 DEFAULT_FILE = "detent.toml"
 INVALID = "SETTINGS_INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How long a worker waits for handlers, and the limits of processes for handlers with `run_in="process"`."""
+
+    grace_seconds: float = 25.0
+    """How long running jobs may go on after SIGTERM; then they are handed back."""
+    cancel_grace_seconds: float = 30.0
+    """How long a handler may go on after a cancel was requested."""
+    handler_processes: int | None = None
+    """The most processes for handlers; None: one per CPU."""
+    max_jobs_per_process: int | None = None
+    """A process is replaced after so many jobs; None: never."""
+    max_memory_mb: int | None = None
+    """A process with more resident memory is killed, and its job fails (HANDLER_MEMORY_EXCEEDED). Needs Linux."""
+
+    def __post_init__(self) -> None:
+        for name in ("grace_seconds", "cancel_grace_seconds"):
+            check_number(getattr(self, name), name, 0, 1e9, INVALID, whole=False)
+        for name in ("handler_processes", "max_jobs_per_process", "max_memory_mb"):
+            if getattr(self, name) is not None:
+                check_number(getattr(self, name), name, 1, 10**9, INVALID)
+        if self.max_memory_mb is not None and not Path("/proc/self/statm").exists():
+            raise InvalidInput("max_memory_mb needs the /proc filesystem of Linux; leave it out", code=INVALID)
+
+    def changed(self, values: Mapping[str, Any]) -> "WorkerSettings":
+        """These settings with other values; None keeps a value. Raises InvalidInput (OPTION_UNKNOWN)."""
+        try:
+            return replace(self, **{name: value for name, value in values.items() if value is not None})
+        except TypeError:
+            unknown = ", ".join(sorted(values.keys() - {row.name for row in fields(self)}))
+            raise InvalidInput(f"a worker has no option {unknown}", code="OPTION_UNKNOWN") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +69,7 @@ class Settings:
     """A folder; jobs are written there as JSON lines before they are deleted."""
     contracts: Mapping[str, Any] = field(default_factory=dict)
     """Contract -> options that differ from its declaration, as `Contract.with_options` takes them."""
+    worker: WorkerSettings = WorkerSettings()
     path: str | None = None
     """The file they were read from."""
 

@@ -24,13 +24,13 @@ from detent.engine.metrics.alerts import check_rule
 from detent.engine.pruning import Retention
 
 from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
-from .settings import INVALID, Settings
+from .settings import INVALID, Settings, WorkerSettings
 
 _DAY = 86_400.0
 
 
 def settings_from(table: Mapping[str, Any]) -> Settings:
-    """Settings from the tables `alerts`, `retention` and `contracts`. Raises what load_settings raises."""
+    """Settings from the tables `alerts`, `retention`, `contracts` and `worker`. Raises what load_settings raises."""
     alerts = _parse(_AlertsTable, table.get("alerts", {}), "alerts")
     retention = _parse(_RetentionTable, table.get("retention", {}), "retention")
     rules = {rule.name: rule for rule in DEFAULT_RULES}
@@ -46,6 +46,7 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
         retention_batch=retention.batch,
         export_to=retention.export_to,
         contracts=_parse(_ContractsTable, table.get("contracts", {}), "contracts").root,
+        worker=WorkerSettings(**_parse(_WorkerTable, table.get("worker", {}), "worker").model_dump(exclude_unset=True)),
     )
 
 
@@ -57,6 +58,10 @@ class _Table(BaseModel):
     """Strict: a number is not text, a boolean is not a number, and an unknown key is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+
+
+_WORKER_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(WorkerSettings)}
+_WorkerTable = create_model("_WorkerTable", __base__=_Table, **_WORKER_FIELDS)
 
 
 class _AlertsTable(_Table):

@@ -23,7 +23,6 @@ from detent.core.outcome import Outcome
 from detent.core.schedule import parse_interval
 from detent.core.times import SECOND
 from detent.engine import Engine, Settlement
-from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.outcomes import Interrupted
 from detent.ports.claims import Claimed
@@ -31,7 +30,7 @@ from detent.ports.store import Store
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.ids import SeededIds
 from detent.system.run_now import run_now
-from detent.worker.runner import Runner
+from detent.worker.runner import Runner, execution_context
 
 from .clocks import ManualClock
 
@@ -206,8 +205,7 @@ class SingleStepWorker:
         engine = self._engine_of(process)
         handler = _killable(self.app.jobs[claimed.job_type].handler, process)
         contract = engine.contract(claimed.contract)
-        options = handler.options
-        context = Context(claimed, engine, options.park_seconds, strict_steps=options.strict_steps)
+        context = execution_context(handler, claimed, engine)
         task = asyncio.create_task(self._runner.run(handler, contract, claimed, context))
         await _wait_first(task, process.wait_until_dead())
         if process.dead:

@@ -6,28 +6,35 @@ import os
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import Failure
+from detent.core.job import Failure, Micros
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.handler.base_context import BaseContext
+from detent.handler.blocking import Run
 from detent.handler.context import Context
 from detent.handler.handler import Handler
-from detent.handler.outcomes import Cancel, Fail, Interrupted, Retry, Snooze, Suspend
+from detent.handler.lease import Lease, LeaseClock, Reading
+from detent.handler.outcomes import Cancel, CancelRequested, Fail, Interrupted, Retry, Snooze, SoftTimeout, Suspend
+from detent.handler.stop_requests import Interruptible, StopRequests
 from detent.handler.sync_context import SyncContext
-from detent.observability.job_logs import Capture, capturing, current_job, store_lines
+from detent.observability.job_logs import Capture, capturing, current_job, merge_captured, store_lines
+from detent.observability.settings import WorkerSettings
 from detent.ports.claims import Claimed
+from detent.system.clock import SystemClock
+from detent.system.retry import OUTAGE
 
-from .executors import DaemonThreads, HandlerProcesses
+from .executors import DaemonThreads, HandlerProcessDied, HandlerProcesses
 
 log = logging.getLogger("detent.worker.runner")
 MAX_MESSAGE = 2_000
@@ -40,8 +47,11 @@ Codes = Mapping[str, str | None]
 class Runner:
     """Calls handlers on the event loop, in a thread or in another process, as their mode requires."""
 
-    def __init__(self, slots: int, processes: int | None = None) -> None:
-        self._processes = min(slots, processes or os.cpu_count() or 1)
+    def __init__(self, slots: int, settings: WorkerSettings | None = None, url: str | None = None) -> None:
+        """url: the database, for handlers that run in another process and open it there."""
+        self._slots = slots
+        self._settings = settings or WorkerSettings()
+        self._url = url
         self._threads: Executor | None = None
         self._pool: HandlerProcesses | None = None
 
@@ -70,20 +80,21 @@ class Runner:
     async def _run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         try:
             if handler.mode == "process":
-                outcome = await self._in_process(handler, contract.codes, claimed)
+                return await self._in_process(handler, contract, context)
             else:
                 arguments = handler.call_arguments(claimed.payload)
                 if handler.mode != "loop":
                     call = partial(self._in_thread, handler, context, arguments)
-                elif handler.takes_context:
-                    call = partial(handler.function, context, **arguments)
                 else:
-                    call = partial(handler.function, **arguments)
-                outcome = succeeded(handler, await handler.hooks.around(context, call)())
-        except asyncio.CancelledError:
-            await context.close()
-            raise
+                    first = (context,) if handler.takes_context else ()
+                    call = partial(handler.function, *first, **arguments)
+                running: Any = handler.hooks.around(context, call)()
+                soft = handler.mode == "loop" and handler.options.soft_timeout is not None
+                outcome = succeeded(handler, await (Interruptible(running, context._requests) if soft else running))
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and not isinstance(error, SoftTimeout):
+                await context.close()
+                raise
             if error.__traceback__ is not None:  # this frame would keep the exception alive, and it with all frames
                 error.__traceback__ = error.__traceback__.tb_next
             outcome = outcome_of(error, handler, contract.codes)
@@ -100,11 +111,33 @@ class Runner:
         run = copy_context().run  # with the job of log records and the current span
         return await loop.run_in_executor(self._threads, lambda: run(call_plain, handler, sync_context, arguments))
 
-    async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
+    async def _in_process(self, handler: Handler, contract: Contract, context: Context) -> Outcome:
         if self._pool is None:
-            self._pool = HandlerProcesses(self._processes)
-        name = (handler.function.__module__, handler.function.__qualname__)
-        return await self._pool.run(_run_in_process, *name, dict(codes), tuple(claimed))
+            settings = self._settings
+            size = min(self._slots, settings.handler_processes or os.cpu_count() or 1)
+            memory = None if settings.max_memory_mb is None else settings.max_memory_mb * 2**20
+            self._pool = HandlerProcesses(size, settings.max_jobs_per_process, memory)
+        call = _ProcessCall(
+            handler.function.__module__,
+            handler.function.__qualname__,
+            self._url,
+            dict(contract.codes),
+            tuple(context._claimed),
+            context._deadline_at,
+            None if context._lease.clock is None else context._lease.clock.lease_seconds,
+            context._lease.confirmed,
+        )
+        try:
+            outcome, capture = await self._pool.run(context._requests, _run_in_process, call)
+        except HandlerProcessDied as error:
+            # A contract with a closed list of retryable codes has one for a failed execution, and none for this.
+            code = error.code if contract.retry.only_codes is None else contract.code("execution_failed")
+            return Failed(Failure(code, error.message, type(error).__name__))
+        except Exception as error:
+            return outcome_of(error, handler, contract.codes)
+        if capture is not None:
+            merge_captured(capture)
+        return outcome
 
     def close(self) -> None:
         """Threads cannot be interrupted: those that still run are left, with a stale token."""
@@ -123,18 +156,58 @@ async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> Non
             log.warning("captured log lines could not be stored: %s", error)
 
 
-def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any, ...]) -> Outcome:
-    """In the child process: import the job definition by its qualified name and call its function."""
-    definition: Any = import_module(module)
-    for part in qualname.split("."):
+class _ProcessCall(NamedTuple):
+    """What another process needs to run a job."""
+
+    module: str
+    qualname: str
+    url: str | None
+    codes: dict[str, str | None]
+    claimed: tuple[Any, ...]
+    deadline_at: Micros | None
+    lease_seconds: float | None
+    lease_confirmed: Reading | None
+
+
+def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome, Capture | None]:
+    """In the other process: import the job definition by its qualified name and call its function."""
+    definition: Any = import_module(call.module)
+    for part in call.qualname.split("."):
         definition = getattr(definition, part)
     handler: Handler = definition.handler
-    job = Claimed(*values)
-    current_job.set(job)
+    claimed = Claimed(*call.claimed)
+    current_job.set(claimed)
+    with capturing() if handler.options.capture_logs else nullcontext() as capture:
+        try:
+            if handler.takes_context:
+                outcome = _with_context(definition.app, handler, claimed, requests, call)
+            else:
+                context, arguments = BaseContext(claimed, requests), handler.call_arguments(claimed.payload)
+                outcome = succeeded(handler, call_plain(handler, context, arguments))
+        except BaseException as error:
+            outcome = outcome_of(error, handler, call.codes)
+    return _without_exception(outcome), capture
+
+
+def _with_context(app: Any, handler: Handler, claimed: Claimed, requests: StopRequests, call: _ProcessCall) -> Outcome:
+    """Run a handler whose context uses a connection of this process. The app keeps it open for the next job."""
+    app.url = call.url or app.url
+    run: Run = app.sync.run
+    clock = None if call.lease_seconds is None else LeaseClock(SystemClock(), call.lease_seconds)
+
+    async def open_context() -> tuple[Context, asyncio.AbstractEventLoop]:
+        engine = await OUTAGE.run(app.ready)
+        lease = Lease(clock, call.lease_confirmed)
+        return execution_context(handler, claimed, engine, lease, requests), asyncio.get_running_loop()
+
+    context, loop = run(open_context())
+    context._deadline_at = call.deadline_at
     try:
-        return succeeded(handler, call_plain(handler, BaseContext(job), handler.call_arguments(job.payload)))
+        arguments = handler.call_arguments(claimed.payload)
+        outcome = succeeded(handler, call_plain(handler, SyncContext(context, loop), arguments))
     except BaseException as error:
-        return _without_exception(outcome_of(error, handler, codes))
+        outcome = outcome_of(error, handler, call.codes)
+    return run(context.finish(outcome))
 
 
 def call_plain(handler: Handler, context: Any, arguments: dict[str, Any]) -> Any:
@@ -146,6 +219,22 @@ def call_plain(handler: Handler, context: Any, arguments: dict[str, Any]) -> Any
 def _without_exception(outcome: Outcome) -> Outcome:
     """For the parent process: an exception may not be picklable."""
     return Failed(replace(outcome.failure, exception=None)) if isinstance(outcome, Failed) else outcome
+
+
+def execution_context(
+    handler: Handler, claimed: Claimed, engine: Engine, lease: Lease | None = None, requests: StopRequests | None = None
+) -> Context:
+    """The context of one execution of this handler."""
+    options = handler.options
+    return Context(
+        claimed,
+        engine,
+        options.park_seconds,
+        strict_steps=options.strict_steps,
+        lease=lease,
+        requests=requests,
+        give_up_on=options.give_up_on,
+    )
 
 
 def succeeded(handler: Handler, value: Any) -> Outcome:
@@ -163,6 +252,8 @@ def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
             return Snoozed(int(error.seconds * SECOND))
         if isinstance(error, Cancel):
             return Cancelled(str(error.reason))
+        if isinstance(error, CancelRequested):
+            return Cancelled(error.reason)
         if isinstance(error, Interrupted):
             return Stopped()
         return Failed(failure_of(error, handler, codes))
@@ -190,10 +281,13 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
         if code == error.code:  # str(error) begins with the code
             message = error.message[:MAX_MESSAGE]
         return Failure(code, message, name, False, **origin)
+    if isinstance(error, SoftTimeout):
+        sentence = f"the execution took longer than its soft timeout of {handler.options.soft_timeout or 0:g} s"
+        return Failure(codes["timeout"] or failed, sentence, name, **origin)
     retryable = None
-    if isinstance(error, handler.options.permanent_errors):
+    if isinstance(error, handler.options.give_up_on):
         retryable = False
-    elif isinstance(error, handler.options.retryable_errors):
+    elif isinstance(error, handler.options.retry_on):
         retryable = True
     sentence = f"{name}: {message}" if message != name else name
     return Failure(failed, sentence, name, retryable, origin=Origin.EXCEPTION, **origin)

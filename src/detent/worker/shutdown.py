@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -10,10 +11,16 @@ from typing import Any
 from detent.ports.clock import Clock
 
 _BLOCKED_LOOP_SECONDS = 1.0
+SUPERVISOR_FD = "DETENT_SUPERVISOR_FD"
+"""The environment variable with the number of the socket to the supervisor of this process."""
 
 
 class StopSignals:
-    """Each SIGTERM or SIGINT calls `stop` on the loop. If the loop is blocked, the second one ends the process."""
+    """Each SIGTERM or SIGINT calls `stop` on the loop. If the loop is blocked, the second one ends the process.
+
+    A supervisor sends how often it was told to stop. So a signal that both receive counts once, and a supervisor that
+    dies stops its workers.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], clock: Clock) -> None:
         self._loop = loop
@@ -26,8 +33,33 @@ class StopSignals:
                 self._previous_handlers[number] = signal.signal(number, self._on_signal)
             except ValueError:  # not the main thread: the owner calls stop()
                 break
+        self._calls = 0
+        self._supervisor: socket.socket | None = None
+        if (number_of_socket := os.environ.pop(SUPERVISOR_FD, None)) is not None:
+            self._supervisor = socket.socket(fileno=int(number_of_socket))
+            self._supervisor.setblocking(False)
+            self._supervisor.send(b"r")
+            loop.add_reader(self._supervisor, self._on_supervisor)
+
+    def _on_supervisor(self) -> None:
+        assert self._supervisor is not None, "called for a socket only"
+        try:
+            message = self._supervisor.recv(16)
+        except OSError:
+            message = b""
+        if not message:
+            self._close_supervisor()
+        for _ in range(max([1, *message]) - self._calls):
+            self._call_stop()
+
+    def _close_supervisor(self) -> None:
+        if self._supervisor is not None:
+            self._loop.remove_reader(self._supervisor)
+            self._supervisor.close()
+            self._supervisor = None
 
     def restore(self) -> None:
+        self._close_supervisor()
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
@@ -43,6 +75,7 @@ class StopSignals:
 
     def _call_stop(self) -> None:
         self._pending_since = None
+        self._calls += 1
         self._stop()
 
 

@@ -11,6 +11,7 @@ from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, timeout_fai
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Lease, Reading
+from detent.handler.stop_requests import StopKind
 from detent.ports.claims import Claimed, Extended
 
 from .reclaim_grace import ReclaimGrace
@@ -40,6 +41,7 @@ class Held:
     started: bool = False
     cancel_requested: bool = False
     timeout: float | None = None
+    soft_deadline: float | None = None
     lease: Lease = field(default_factory=Lease)
 
     def settlement(self, outcome: Outcome) -> Settlement:
@@ -70,11 +72,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Stop this handler, its result no longer counts. cooperative: only tell it that a cancel was requested."""
+    """A request to the execution of a job. END: stop its handler, its result no longer counts."""
 
     id: str
     reason: str
-    cooperative: bool = False
+    kind: StopKind = StopKind.END
 
 
 @dataclass(slots=True)
@@ -274,7 +276,9 @@ class WorkerState:
             self._idle_seen_once = self.wants_jobs = True
         return False
 
-    def handler_started(self, job_id: str, now: float, timeout: float | None) -> Held | None:
+    def handler_started(
+        self, job_id: str, now: float, timeout: float | None, soft_timeout: float | None = None
+    ) -> Held | None:
         """A slot starts the job; None if the worker no longer holds it."""
         held = self.held.get(job_id)
         if held is None:
@@ -283,6 +287,9 @@ class WorkerState:
         if timeout is not None:
             held.timeout, held.deadline = timeout, now + timeout
             self._push_deadline(held.deadline, held.claimed)
+        if soft_timeout is not None and (timeout is None or soft_timeout < timeout):
+            held.soft_deadline = now + soft_timeout
+            self._push_deadline(held.soft_deadline, held.claimed)
         return held
 
     def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
@@ -316,9 +323,13 @@ class WorkerState:
         self.deferred = []
         interrupts = []
         while self._deadlines and self._deadlines[0][0] <= at.monotonic:
-            _, job_id, token = heapq.heappop(self._deadlines)
+            deadline, job_id, token = heapq.heappop(self._deadlines)
             held = self.held.get(job_id)
             if held is None or held.claimed.token != token:
+                continue
+            if deadline == held.soft_deadline:
+                held.soft_deadline = None
+                interrupts.append(Interrupt(job_id, "soft timeout", StopKind.SOFT_TIMEOUT))
                 continue
             if held.cancel_requested:
                 outcome: Outcome = Cancelled("forced at the end of the grace")
@@ -343,7 +354,7 @@ class WorkerState:
             if cancel_request is not None and not held.cancel_requested:
                 held.cancel_requested = True
                 self._push_deadline(now + self.cancel_grace, held.claimed)
-                interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
+                interrupts.append(Interrupt(job_id, cancel_request, StopKind.CANCEL))
         return interrupts
 
     @property

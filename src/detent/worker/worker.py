@@ -8,16 +8,19 @@ import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped
+from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.hooks import Hooks
 from detent.handler.lease import Lease, LeaseClock
+from detent.handler.stop_requests import StopKind
 from detent.observability.settings import Settings
 from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
@@ -31,7 +34,7 @@ from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
 from .loop_watch import LoopWatch
 from .reporting import ExecutionReporter, call_lifecycle_hooks
-from .runner import Runner, outcome_of
+from .runner import Runner, execution_context, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
 from .state import (
@@ -73,19 +76,21 @@ class Worker:
         queues: frozenset[str] | None = None,
         slots: int = DEFAULT_SLOTS,
         lease_seconds: float | None = None,
-        grace_seconds: float = 10.0,
-        cancel_grace_seconds: float = 30.0,
         until_idle: bool = False,
         sweep: bool = True,
         clock: Clock | None = None,
-        processes: int | None = None,
+        url: str | None = None,
         exclude_contracts: frozenset[str] = frozenset(),
         config: Settings | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
         hooks: Hooks | None = None,
         block_warning_seconds: float = 1.0,
+        **limits: Any,
     ) -> None:
+        """url: the database, for handlers that run in other processes. limits: fields of WorkerSettings."""
+        config = config or Settings()
+        settings = config.worker.changed(limits)
         self.engine = engine
         self._hooks = hooks or Hooks()
         self._observer = engine.observer = engine.observer or ExecutionReporter(self._hooks)
@@ -95,8 +100,8 @@ class Worker:
         in_flight = engine.store.max_batches_in_flight
         self._clock = clock or SystemClock()
         self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
-        self.state = WorkerState(slots, cancel_grace_seconds, in_flight, self.lease_seconds)
-        self.grace_seconds = grace_seconds
+        self.state = WorkerState(slots, settings.cancel_grace_seconds, in_flight, self.lease_seconds)
+        self.grace_seconds = settings.grace_seconds
         self.until_idle = until_idle
         self.done = 0
         self.refused = 0
@@ -104,14 +109,14 @@ class Worker:
         self._queues = queues
         self._exclude_contracts = exclude_contracts
         self.background = BackgroundServices(
-            engine, self._clock, self.state.reclaim_grace, config or Settings(), metrics_host, metrics_port
+            engine, self._clock, self.state.reclaim_grace, config, metrics_host, metrics_port
         )
         self._sweeper = self.background.sweeper if sweep else None
         self._histograms = self.background.histograms
         self._loop_watch = LoopWatch(
             block_warning_seconds, self._clock, engine.store.now, self._histograms, self._running_jobs
         )
-        self._runner = Runner(slots, processes)
+        self._runner = Runner(slots, settings, url)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
         self._state_changed = asyncio.Event()
@@ -217,6 +222,8 @@ class Worker:
             log.info("stopping: %d jobs are still running", len(self.state.held))
             self.state.stop()
             self._slots.clear()
+            for _, context, _ in self._running.values():
+                context.request_stop(StopKind.WORKER_STOPS, None)
             asyncio.get_running_loop().call_later(self.grace_seconds, self._hand_back_running)
         else:
             self._hand_back_running()
@@ -339,13 +346,12 @@ class Worker:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         began = self._clock.monotonic()
-        held = self.state.handler_started(claimed.id, began, timeout)
+        held = self.state.handler_started(claimed.id, began, timeout, handler.options.soft_timeout)
         if held is None:
             return
-        options = handler.options
-        context = Context(
-            claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps, lease=held.lease
-        )
+        context = execution_context(handler, claimed, self.engine, held.lease)
+        if timeout is not None:
+            context._deadline_at = self._clock.now() + int(timeout * SECOND)
         contract = self.engine.contract(claimed.contract)
         self._running[claimed.id] = (task, context, handler)
         try:
@@ -379,12 +385,13 @@ class Worker:
             if task is None or context is None or handler is None:
                 self._slots.drop(interrupt.id)
                 continue
-            context.request_stop(cancel_reason(interrupt.reason) if interrupt.cooperative else interrupt.reason)
-            if interrupt.cooperative:
+            cancel = interrupt.kind is StopKind.CANCEL
+            context.request_stop(interrupt.kind, cancel_reason(interrupt.reason) if cancel else interrupt.reason)
+            if interrupt.kind is not StopKind.END:
                 continue
             level = logging.WARNING if interrupt.reason == LEASE_LOST else logging.INFO
             log.log(level, "job %s: %s, its handler is being stopped", interrupt.id, interrupt.reason)
-            if handler.mode == "loop":  # threads and processes run on in their slot; their token is stale
+            if handler.mode != "thread":  # a thread runs on in its slot, with a stale token; a process is killed
                 task.cancel()
         if self.state.finished:
             self._state_changed.set()

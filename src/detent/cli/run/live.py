@@ -26,12 +26,21 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
 
 async def run_up(
-    app: Detent, listening: socket.socket, *, slots: int, until_idle: bool, screen: bool, is_open: bool
+    app: Detent,
+    listening: socket.socket,
+    slots: int,
+    grace_seconds: float | None,
+    *,
+    until_idle: bool,
+    screen: bool,
+    is_open: bool,
 ) -> int:
     """Run the worker and the server until stopped; with a screen, redraw it twice per second."""
     engine = await app.ready()
     background, excluded = await stream_parts(app, slots)
-    worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
+    worker = await app.worker(
+        slots=slots, grace_seconds=grace_seconds, until_idle=until_idle, exclude_contracts=excluded
+    )
     server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.create_task(keep_running(start)) for start in (*app.companions, *background)]

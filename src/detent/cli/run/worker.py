@@ -1,7 +1,8 @@
 """The commands `worker`, `up`, `enqueue` and `migrate`."""
 
 import asyncio
-from dataclasses import replace
+import os
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +23,24 @@ from detent.observability.settings import load_settings
 
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .serve import Host, Port, start_message
+from .supervisor import SupervisionOptions
 
 DEMO = Path("examples/demo.py")
+GraceSeconds = Annotated[
+    float | None, option("Seconds that running jobs get to end after SIGTERM; default 25.", min=0.0)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Fields of WorkerSettings; None: as in the settings file."""
+
+    grace_seconds: GraceSeconds = None
+    handler_processes: Annotated[
+        int | None, option('The most processes for handlers with run_in="process"; default: one per CPU.', min=1)
+    ] = None
+    max_jobs_per_process: Annotated[int | None, option("Replace a handler process after so many jobs.", min=1)] = None
+    max_memory_mb: Annotated[int | None, option("Kill a handler process that uses more memory.", min=1)] = None
 
 
 def worker(
@@ -42,10 +59,6 @@ def worker(
     block_warning_seconds: Annotated[
         float | None, option("Warn of a handler that blocks the event loop for this long; 0: never. Default: 1.", min=0)
     ] = None,
-    metrics_port: Annotated[
-        int | None, option("Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
-    ] = None,
-    metrics_host: Annotated[str, option("The address for --metrics-port.")] = "127.0.0.1",
     config: Annotated[
         str | None, option("The settings file for alerts, sinks and retention; default: detent.toml in this folder.")
     ] = None,
@@ -53,15 +66,22 @@ def worker(
     *,
     logs: LogOptions,
     as_json: AsJson = False,
+    limits: LimitOptions,
+    supervision: SupervisionOptions,
 ) -> int:
-    """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
+    """Run the jobs of an application until SIGTERM or Ctrl-C; what runs then may end within the grace."""
     logs.configure()
-    application = load_app(app, url)
-    options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
-    options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
     if config is not None:
-        application.config = load_settings(config)
+        os.environ["DETENT_CONFIG"] = config  # handlers in other processes read it, too
+    if supervision.is_needed:
+        grace_seconds = load_settings().worker.changed(asdict(limits)).grace_seconds
+        return supervision.run(app, grace_seconds, until_idle=until_idle)
+    application = load_app(app, url)
+    application.config = application.config if config is None else load_settings(config)
+    options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
+    options |= supervision.metrics_options()
     given = {"slots": slots, "lease_seconds": lease_seconds, "block_warning_seconds": block_warning_seconds}
+    given |= asdict(limits)
     options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
@@ -78,6 +98,7 @@ def worker(
 def up(
     app: OptionalApp = None,
     slots: Annotated[int, option("How many jobs run concurrently.", min=1)] = 64,
+    grace_seconds: GraceSeconds = None,
     url: AppUrl = None,
     until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
     no_screen: Annotated[bool, option("Print log lines instead of the live view.")] = False,
@@ -106,7 +127,7 @@ def up(
         work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
         message = f"up on {view['url']} ({view['durability']}): {work}"
         print_result(as_json, {**view, "job_types": types}, message, *lines)
-        live = partial(run_up, application, listening, slots=slots, until_idle=until_idle)
+        live = partial(run_up, application, listening, slots, grace_seconds, until_idle=until_idle)
         return run(live(screen=screen, is_open=access.is_open))
 
 

@@ -6,17 +6,20 @@ stored unchanged), a column in the SQL schema if it is stored, and a name in Usi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from .backoff import FORMS, PATTERN, Backoff, backoff_text
 from .option import COMMAND, FLAG, NAME, NAME_OR_EMPTY, OBJECT, PYTHON, REST, integer, number, option
+from .spans import seconds_of
 
 MAX_RETRIES = 1_000
 MAX_SPAN_MS = 10**12
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
 UTC = rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?Z$"
 _KEY = {"type": "string", "minLength": 1, "pattern": r"^[^\x00]*[^\x00-\x20\s][^\x00]*$"}
+Seconds = float | timedelta | str
+"""A span of time in Python: a number of seconds, a timedelta, or text like "90s" or "5m"."""
 _MOMENT = {"type": "string", "pattern": UTC}
 
 
@@ -33,8 +36,8 @@ class RunOptions:
         "Timeout of one attempt in milliseconds.",
         integer(1, MAX_SPAN_MS),
         name="timeout",
-        factor=1_000,
         code="TIMEOUT_INVALID",
+        convert=lambda value: int(seconds_of(value, "timeout", low=0.001, code="TIMEOUT_INVALID") * 1_000),
     )
     limit_key: str = option("", "The key for limits per key.", NAME_OR_EMPTY)
     backoff: str | None = option(
@@ -112,11 +115,18 @@ class JobOptions(JobKeys, RequestOptions):
         {**_MOMENT, "examples": ["2030-01-31T12:00:00Z"]},
         name="at",
     )
-    delay: float = option(0.0, "Do not start for this many seconds.", number(0), interfaces=(PYTHON, COMMAND))
+    delay: float = option(
+        0.0,
+        "Do not start for this many seconds.",
+        number(0),
+        interfaces=(PYTHON, COMMAND),
+        convert=lambda value: seconds_of(value, "delay", code="DELAY_INVALID"),
+    )
     deadline: datetime | str | float | None = option(
         None,
         "Seconds from now, or a time in the future. A job that has not started by then is ended.",
         {"anyOf": [number(0.001, MAX_SPAN_MS // 1_000), _MOMENT]},
+        convert=lambda value: value.total_seconds() if isinstance(value, timedelta) else value,
     )
     hold: bool = option(False, "Require an approval before the first execution.", FLAG)
 
@@ -132,7 +142,7 @@ class DeclaredOptions(TypedDict, total=False):
 
     queue: str | None
     max_retries: int | None
-    timeout: float | None
+    timeout: Seconds | None
     priority: int | None
     backoff: Backoff | None
 
@@ -140,7 +150,7 @@ class DeclaredOptions(TypedDict, total=False):
 class UsingOptions(DeclaredOptions, total=False):
     """The options of `JobDefinition.using`, described there."""
 
-    delay: float
+    delay: Seconds
     at: datetime | str | None
     key: str | None
     scope: str | None
@@ -149,4 +159,4 @@ class UsingOptions(DeclaredOptions, total=False):
     task_id: str | None
     hold: bool
     limit_key: str
-    deadline: datetime | str | float | None
+    deadline: datetime | timedelta | str | float | None

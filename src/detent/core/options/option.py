@@ -34,8 +34,6 @@ class Option:
     """Its name in Python and on the command line; default: the name of the field."""
     interfaces: tuple[str, ...] = (PYTHON, COMMAND, REST)
     """Those that have this option."""
-    factor: int = 1
-    """The stored number is this many times the number in Python: 1000 for seconds that are stored as milliseconds."""
     code: str = ""
     """The error code for a number out of its range."""
     convert: Callable[[Any], Any] | None = None
@@ -43,9 +41,7 @@ class Option:
 
     def stored(self, value: Any) -> Any:
         """A value from Python in the form of the column."""
-        if self.convert is not None and value is not None:
-            return self.convert(value)
-        return value if self.factor == 1 or value is None else int(value * self.factor)
+        return value if self.convert is None or value is None else self.convert(value)
 
 
 def option(default: Any, help: str, schema: JsonSchema, **rest: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TypedDict
 from detent.core.schedule import Misfire, Overlap
 
 from .backoff import Backoff
-from .job_options import MAX_SPAN_MS, RequestOptions
+from .job_options import MAX_SPAN_MS, RequestOptions, Seconds
 from .option import LINE, integer, number, option
 
 MISFIRES = integer(1, 100)
@@ -72,7 +72,7 @@ class ScheduleKeywords(TypedDict, total=False):
     tenant: str
     priority: int
     max_retries: int | None
-    timeout: float | None
+    timeout: Seconds | None
     limit_key: str
     backoff: Backoff | None
     deadline: float | None

@@ -55,12 +55,7 @@ _NUMBERS = tuple(
 
 def check_submission(contract: Contract, submission: Submission, max_payload: int = MAX_PAYLOAD) -> str:
     """Return the payload as JSON text; raise InvalidInput if a field is invalid."""
-    for field, default in _NAMES:
-        if (value := getattr(submission, field)) is not default:
-            check_name(value, field)
-    for field, default, low, high, code in _NUMBERS:
-        if (value := getattr(submission, field)) is not default:
-            check_number(value, field, low, high, code)
+    check_names_and_numbers(submission)
     if submission.traceparent is not None and not _TRACEPARENT.fullmatch(submission.traceparent):
         raise InvalidInput(
             "traceparent must have the W3C form 00-<32 hex>-<16 hex>-<2 hex>; leave it out, or pass it on unchanged",
@@ -78,6 +73,16 @@ def check_submission(contract: Contract, submission: Submission, max_payload: in
     if not isinstance(submission.delay, int | float) or not 0 <= submission.delay * 1_000 <= MAX_SPAN_MS:
         raise InvalidInput("delay must be a number of seconds, at least 0", code="DELAY_INVALID", field="delay")
     return payload_text(submission.payload, max_payload)
+
+
+def check_names_and_numbers(submission: Submission) -> None:
+    """The checks that need no contract: those of a declaration, too."""
+    for field, default in _NAMES:
+        if (value := getattr(submission, field)) is not default:
+            check_name(value, field)
+    for field, default, low, high, code in _NUMBERS:
+        if (value := getattr(submission, field)) is not default:
+            check_number(value, field, low, high, code)
 
 
 def payload_text(payload: Any, max_payload: int = MAX_PAYLOAD) -> str:

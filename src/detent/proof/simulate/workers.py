@@ -15,6 +15,7 @@ from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped, Waits
 from detent.handler.context import Context
 from detent.handler.lease import Lease, LeaseClock
+from detent.handler.stop_requests import StopKind
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.listing import WorkerRow
 from detent.system.backoff import Sleep
@@ -171,8 +172,8 @@ class SimWorker(Process):
             task, context = self._running.get(interrupt.id, (None, None))
             if task is None or context is None:
                 continue
-            context.request_stop(interrupt.reason)
-            if not interrupt.cooperative and self.random.random() < 0.5:  # 50 % run on, like handlers in threads
+            context.request_stop(interrupt.kind, interrupt.reason)
+            if interrupt.kind is StopKind.END and self.random.random() < 0.5:  # 50 % run on, like handlers in threads
                 task.throw(asyncio.CancelledError())
         self._wake_loop.set()
 
