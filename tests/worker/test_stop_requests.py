@@ -72,7 +72,7 @@ async def test_an_uncaught_soft_timeout_fails_the_execution_with_the_code_of_a_t
         with pytest.raises(JobFailed) as failed:
             await within(20, thread.result())
         assert failed.value.extra["job_code"] == "JOB_TIMEOUT"
-        await until(lambda: worker.state.free == 2), "the thread has ended, so its slot is free"
+        await until(lambda: worker.state.free == 2)
 
 
 async def test_the_timeout_still_ends_a_handler_that_ignores_its_soft_timeout(app: Detent) -> None:

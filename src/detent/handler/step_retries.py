@@ -39,8 +39,9 @@ class StepRetries:
         """The awaited value; raises TimeoutError if it takes too long."""
         if self.timeout is None:
             return await awaitable
+        limit = asyncio.timeout(self.timeout)
         try:
-            async with asyncio.timeout(self.timeout) as limit:
+            async with limit:
                 return await awaitable
         except TimeoutError:
             if limit.expired():
