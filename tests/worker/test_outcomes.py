@@ -395,7 +395,7 @@ async def test_an_unreachable_store_loses_no_result(
 
 
 async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
-    @app.job("work")
+    @app.job("work", hand_back_seconds=0)
     async def work(n: int, since: timedelta | None = None) -> int:
         return n
 

@@ -16,7 +16,7 @@ from detent.engine import Engine
 from detent.engine.submit.submission import MAX_PAYLOAD
 from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
-from detent.handler.handler import Options, inspect_handler
+from detent.handler.handler import HAND_BACK_SECONDS, Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
@@ -65,6 +65,7 @@ class Detent(Scheduling, Limited):
         contracts: Sequence[Contract] = (),
         park_seconds: float = PARK_SECONDS,
         strict_steps: bool = False,
+        hand_back_seconds: float = HAND_BACK_SECONDS,
         tracer: Tracer | None = None,
         config: Settings | None = None,
         approval_policy: ApprovalPolicy | None = None,
@@ -77,7 +78,7 @@ class Detent(Scheduling, Limited):
             `sqlite:///detent.db`. An empty SQLite file is set up on first use, Postgres by `detent migrate`.
         contracts: contracts of your own, besides the built-in ones; jobs name them with `contract=`.
         park_seconds: a wait that may last longer than this many seconds is parked. Default 60; see `job`.
-        strict_steps: the default of `strict_steps` for all jobs; see `job`.
+        strict_steps, hand_back_seconds: the defaults of these options for all jobs; see `job`.
         tracer: records spans; `detent.integrations.otel.instrument(app)` sets it.
         config: alert rules, alert sinks, retention and options of contracts. Default: the file of
             `detent worker --config`, $DETENT_CONFIG or `detent.toml`.
@@ -97,7 +98,9 @@ class Detent(Scheduling, Limited):
         self.tracer = tracer
         self.config = config
         self._engine_options = {"approval_policy": approval_policy, "max_payload": max_payload, **options}
-        self._job_defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
+        self._job_defaults = Options(
+            park_seconds=park_seconds, strict_steps=strict_steps, hand_back_seconds=hand_back_seconds
+        )
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -127,6 +130,9 @@ class Detent(Scheduling, Limited):
             where the contract has one. Default: that of the app, 60.
         strict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
             only notes it. Default: that of the app, False.
+        hand_back_seconds: how long a job whose payload does not fit these parameters is handed back to other workers,
+            which may run newer code, before it fails (PAYLOAD_INVALID). Default: that of the app, 900; 0 fails it at
+            once, as contracts without RELEASE always do. See docs/deploys.md.
         run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
             function at module level and gives it a context without steps and waits. An async handler always runs on
             the event loop.

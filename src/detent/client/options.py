@@ -16,6 +16,7 @@ class HandlerOptions(DeclaredOptions, total=False):
     capture_logs: bool
     park_seconds: float
     strict_steps: bool
+    hand_back_seconds: float
 
 
 class LimitOptions(TypedDict, total=False):

@@ -16,8 +16,13 @@ from .base_context import PARK_SECONDS, BaseContext
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
 
 MODES = ("auto", "thread", "process")
+HAND_BACK_SECONDS = 900.0
 _FIELD = "argument_"
 """Prefix of field names in the argument model. The argument's name is the alias, so that it may be `json` or `copy`."""
+
+
+class PayloadNotBound(InvalidInput, code="PAYLOAD_INVALID"):
+    """The stored payload does not fit the parameters of the handler in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Options:
     """A wait that may last longer than this is parked."""
     strict_steps: bool = False
     """True: a recorded step that the code no longer calls is an error instead of a note."""
+    hand_back_seconds: float = HAND_BACK_SECONDS
+    """How long a job whose payload does not fit is handed back to other workers before it fails."""
 
 
 @dataclass(slots=True)
@@ -83,16 +90,16 @@ class Handler:
         return {**named, **kwargs}
 
     def call_arguments(self, payload: str) -> dict[str, Any]:
-        """The stored payload as keyword arguments, in the annotated types. Raises PAYLOAD_INVALID."""
+        """The stored payload as keyword arguments, in the annotated types. Raises PayloadNotBound."""
         if self.arguments is None:
             arguments: dict[str, Any] = json.loads(payload) if payload != "{}" else {}
             if arguments and not self.free_form:
-                raise InvalidInput(f"{self.name} takes no arguments, got {sorted(arguments)}", code="PAYLOAD_INVALID")
+                raise PayloadNotBound(f"{self.name} takes no arguments, got {sorted(arguments)}")
             return arguments
         try:
             checked = self.arguments.model_validate_json(payload)
         except pydantic.ValidationError as error:
-            raise _invalid_payload(self.name, error) from None
+            raise _invalid_payload(self.name, error, PayloadNotBound) from None
         named = {name: getattr(checked, f"{_FIELD}{n}") for n, name in enumerate(self.parameters)}
         return {**named, **(checked.model_extra or {})}
 
@@ -202,11 +209,13 @@ def _result_adapter(name: str, annotation: Any) -> Adapter | None:
         raise InvalidInput(f"{name}: return annotation: {first_line(error)}", code="HANDLER_INVALID") from None
 
 
-def _invalid_payload(name: str, error: pydantic.ValidationError) -> InvalidInput:
+def _invalid_payload(
+    name: str, error: pydantic.ValidationError, kind: type[InvalidInput] = InvalidInput
+) -> InvalidInput:
     errors = [
         {"field": ".".join(map(str, problem["loc"])), "problem": problem["msg"]}
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     ]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     message = f"{name}: {errors[0]['field'] or 'payload'}: {errors[0]['problem']}{more}"
-    return InvalidInput(message, code="PAYLOAD_INVALID", errors=errors)
+    return kind(message, code="PAYLOAD_INVALID", errors=errors)

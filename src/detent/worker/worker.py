@@ -11,7 +11,7 @@ from functools import partial
 
 from detent.core.errors import DetentError
 from detent.core.job import Micros
-from detent.core.outcome import Outcome, Stopped
+from detent.core.outcome import NotBound, Outcome, Stopped
 from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
@@ -329,6 +329,8 @@ class Worker:
             task.uncancel()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
+        if isinstance(outcome, NotBound):
+            log.warning("job %s: the code of this worker cannot run it: %s", claimed.id, outcome.failure.message)
         self._histograms.record_execution(claimed, self._clock.monotonic() - began)
         in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
         self._state_changed.set()
