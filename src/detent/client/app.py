@@ -276,7 +276,7 @@ class Detent(Scheduling, Limited):
         """
         job = await (await self.ready()).jobs.get(job_id)
         definition = self.jobs.get(job.job_type)
-        return Handle(self, job_id, definition.handler if definition else None)
+        return Handle(self, job.id, definition.handler if definition else None)
 
     async def approvals(
         self,

@@ -26,6 +26,7 @@ from .execution.approvals import Approvals
 from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
+from .reads.results import Results
 from .reads.stats import Statistics
 from .reads.workers import Workers
 from .refusal import SETTLE_REFUSED, Refused, refuse
@@ -60,6 +61,7 @@ class Engine(Runtime):
     limits = cached_property(Limits)
     workers = cached_property(Workers)
     stats = cached_property(Statistics)
+    results = cached_property(Results)
     tokens = cached_property(Tokens)
 
     @operators_only
@@ -74,6 +76,7 @@ class Engine(Runtime):
 
     @operators_only
     async def close(self) -> None:
+        self.results.close()
         if self.relay is not None:
             await self.relay.close()
         await self.store.close()
