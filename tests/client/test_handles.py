@@ -1,9 +1,9 @@
 """The options of `using`, and the methods of a handle."""
 
 import asyncio
-import pickle
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from copy import copy
 from typing import Any
 
 import pytest
@@ -125,7 +125,7 @@ async def test_the_result_of_a_failed_job_raises_its_error(app: Detent) -> None:
     assert error.code == "JOB_FAILED" and "no such address" in str(error)
     assert (error.error_code, error.error_message) == ("JOB_EXECUTION_FAILED", "ValueError: no such address")
     assert (error.error_class, error.status) == ("ValueError", "failed") and error.job_id in error.message
-    copied = pickle.loads(pickle.dumps(error))
+    copied = copy(error)
     assert (copied.job_id, copied.error_class, str(copied)) == (error.job_id, "ValueError", str(error))
 
 

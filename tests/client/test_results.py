@@ -111,9 +111,7 @@ async def test_a_process_that_does_not_listen_notifies(app: Detent, other: Engin
     assert failed.value.status == "cancelled"
 
 
-async def test_a_lost_notification_costs_one_poll(
-    app: Detent, other: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_notification_costs_one_poll(app: Detent, other: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     if isinstance(store := other.store, PostgresStore):
         monkeypatch.setattr(store._ends, "notify", lambda *, unless_known: None)
     (task,) = await waiting(app)

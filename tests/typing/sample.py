@@ -13,6 +13,11 @@ app = Detent("sqlite:///:memory:")
 async def with_context(ctx: Context, order: int, note: str = "") -> dict[str, int]:
     await ctx.progress(0.5)
     answer = await ctx.wait_for("confirmed", timeout=60)
+    assert_type(await ctx.wait_for("day", type=datetime), datetime)
+    size, text, none = await ctx.gather(
+        ctx.enqueue(plain, 7), ctx.enqueue(without_context, order=7), ctx.enqueue(nothing), timeout=5
+    )
+    assert_type((size, text, none), tuple[list[int], str, None])
     return {"order": order, "answer": answer}
 
 
@@ -26,6 +31,9 @@ def plain_with_context(ctx: SyncContext, order: int) -> datetime:
     ctx.progress(0.5)
     children = ctx.enqueue_many(plain, [{"order": order}])
     assert_type(ctx.gather(*children, timeout=60), list[list[int]])
+    mixed = ctx.gather(ctx.enqueue(plain, 7), ctx.enqueue(without_context, order=7))
+    assert_type(mixed, tuple[list[int], str])
+    assert_type(ctx.wait_for("paid", type=datetime), datetime)
     assert_type(ctx.approval("refund", roles=["lead"]), Decision)
     with ctx.transaction() as connection:
         assert_type(connection.fetch("SELECT 1"), list[Any])
@@ -94,6 +102,9 @@ async def wrong_calls() -> None:
 
 
 def wrong_blocking_calls(ctx: SyncContext) -> None:
+    size: tuple[int, int] = ctx.gather(ctx.enqueue(plain, 7), ctx.enqueue(plain, 7))  # wrong
+    day: datetime = ctx.wait_for("day", type=int)  # wrong
+    print(size, day)
     ctx.sleep("long")  # wrong
     ctx.wait_for()  # wrong
     ctx.approval("refund", role="lead")  # wrong

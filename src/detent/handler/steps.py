@@ -8,6 +8,7 @@ from typing import Any
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.core.job import Step
 from detent.engine.execution import steps as acts
+from detent.engine.execution.settle import MAX_RESULT
 from detent.system.retry import OUTAGE
 
 from .argument_digest import digest_of
@@ -15,7 +16,6 @@ from .base_context import EngineContext, Numbers
 from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
 from .transaction import Scope
 
-MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
 """What `recorded_result` returns for a step without a record."""

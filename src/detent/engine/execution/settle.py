@@ -37,6 +37,8 @@ from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
 
+MAX_RESULT = 1 << 20
+"""Bytes of the result of a job or of a step."""
 UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
 
@@ -99,10 +101,15 @@ def check_outcome(outcome: Outcome) -> None:
 
 def _check_result(text: str) -> None:
     try:
-        text.encode()
+        size = len(text.encode())
         json.loads(text)
     except (ValueError, RecursionError, AttributeError) as error:
         raise InvalidInput(f"the result is not JSON text: {error}", code="RESULT_INVALID") from None
+    if size > MAX_RESULT:
+        message = (
+            f"the result has {size} bytes, the limit is {MAX_RESULT}; store the data elsewhere and return a reference"
+        )
+        raise InvalidInput(message, code="RESULT_TOO_LARGE", size=size, limit=MAX_RESULT)
 
 
 async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Settlement) -> Change | Refused:
