@@ -1,9 +1,9 @@
 """The options of `using`, and the methods of a handle."""
 
 import asyncio
+from copy import copy
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from copy import copy
 from typing import Any
 
 import pytest

@@ -18,6 +18,7 @@ from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
 from detent.handler.handler import HAND_BACK_SECONDS, Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
+from detent.ports.listing import Declaration
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
 from .connect import configured_contracts, default_url, engine_from, store_from
@@ -236,7 +237,13 @@ class Detent(Scheduling, Limited):
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
         engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
+        engine.declarations.own = self.declaration_of
         return engine
+
+    def declaration_of(self, job_type: str) -> Declaration | None:
+        """A declared job as workers publish it: options, and the JSON schema of the payload. None: not declared."""
+        definition = self.jobs.get(job_type)
+        return definition.handler.declaration() if definition else None
 
     @property
     def engine(self) -> Engine:
@@ -306,6 +313,7 @@ class Detent(Scheduling, Limited):
         """
         engine = await self.ready()
         await self.schedules.declare()
+        await engine.declarations.publish([job.handler.declaration() for job in self.jobs.values()])
         options.setdefault("config", self.config or load_settings())
         make_worker: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
         return make_worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)

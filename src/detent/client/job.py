@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from detent.core.errors import InvalidInput
-from detent.core.options.job_options import DeclaredOptions, UsingOptions
+from detent.core.options.job_options import UsingOptions
 from detent.core.options.option import fields_of_python
 from detent.engine import Submission
 from detent.handler.context import Context
@@ -128,13 +128,8 @@ class JobDefinition(Generic[P, R]):
     @cached_property
     def _fields(self) -> dict[str, Any]:
         """The options of the declaration and of `using` as fields of a Submission; None keeps what is declared."""
-        declared = {
-            name: getattr(self.handler.options, name) for name in ("contract", *DeclaredOptions.__annotations__)
-        }
         given = {name: value for name, value in self._using.items() if value is not None}
-        return fields_of_python(
-            Submission, {name: value for name, value in (declared | given).items() if value is not None}
-        )
+        return self.handler.declared_fields() | fields_of_python(Submission, given)
 
 
 class Declare(Protocol):

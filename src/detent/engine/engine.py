@@ -32,6 +32,7 @@ from .reads.workers import Workers
 from .refusal import SETTLE_REFUSED, Refused, refuse
 from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
+from .submit.declarations import Declarations
 from .submit.quotas import QuotaCache
 
 MAX_LEASE = 86_400.0 * 365
@@ -85,7 +86,7 @@ class Engine(Runtime):
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
         store = self.store.sibling()
-        return self._copy(store=store, quota_cache=QuotaCache(store), relay=None)
+        return self._copy(store=store, quota_cache=QuotaCache(store), declarations=Declarations(store), relay=None)
 
     def scoped(self, *, tenant: str | None) -> "Engine":
         """This engine limited to one tenant; None: this engine. Its operations see and change nothing of other

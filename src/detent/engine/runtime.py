@@ -27,6 +27,7 @@ from detent.system.ids import RandomIds
 
 from .execution.parents import process_child_events
 from .refusal import Refused, unwrap
+from .submit.declarations import Declarations
 from .submit.quotas import QuotaCache
 from .submit.submission import DEFAULT_TENANT, MAX_PAYLOAD
 from .tracing import Tracer
@@ -67,6 +68,7 @@ class Runtime:
         self.stream_retry = stream_retry or {}
         """Fields of RetryRule that differ in this process, for contracts that use the stream and are not frozen."""
         self.quota_cache = QuotaCache(store)
+        self.declarations = Declarations(store)
 
     def contract(self, name: str | None) -> Contract:
         return find_contract(self.contracts, name)

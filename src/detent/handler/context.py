@@ -42,7 +42,7 @@ class Context(ChildCalls, ApprovalCalls):
         @app.job("charge")
         async def charge(ctx: Context, order_id: int) -> dict:
             receipt = await ctx.step("pay", pay, order_id, idempotency_key=ctx.effect_key("pay"))
-            answer = await ctx.wait_for("confirmed", timeout=3600, type=Answer)
+            answer = await ctx.wait_for("confirmed", timeout=3600)
             return {"receipt": receipt, "by": answer["user"]}
     """
 
@@ -158,134 +158,13 @@ class Context(ChildCalls, ApprovalCalls):
 
         timeout: seconds, at most 1e9; None waits without end.
         kind: "signal", "webhook", "human" or "timer"; shown to people, no other effect.
-        type: the type of the data, for example a pydantic model; None: plain JSON.
+        type: the type of the data, for example a pydantic model. Default: plain JSON.
 
         Raises WaitTimeout, InvalidInput (SIGNAL_INVALID if the data is not of this type; WAIT_INVALID,
         WAIT_KIND_UNKNOWN, TRANSACTION_OPEN), and NotSupported (CONTRACT_LACKS_MOVE) if the contract has no waiting
         status. Do not catch BaseException around a wait.
 
             answer = await ctx.wait_for("confirmed", timeout=3600, type=Answer)
-            return {"receipt": receipt, "by": answer["user"]}
-    """
-
-    _progress_at = float("-inf")
-
-    @cached_property
-    def _steps(self) -> Steps:
-        return Steps(self)
-
-    @cached_property
-    def _sleep_names(self) -> Numbers:
-        return Numbers()
-
-    @overload
-    async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    @overload
-    async def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn(*args, **kwargs)` and record its result; later executions get it without a call.
-
-        `fn` may be plain or async. The result must be JSON, or become JSON through fn's return annotation, at most
-        1 MiB. An exception is not recorded: a retry calls fn again. If the process dies after fn and before the record,
-        fn runs again as well; use `effect_key` or `once` against that. Repeated names of one execution are numbered.
-
-        Raises StepMismatch if the step was recorded with other arguments, StaleLease if the lease was lost,
-        InvalidInput (STEP_RESULT_INVALID, STEP_RESULT_TOO_LARGE, TRANSACTION_OPEN).
-
-            receipt = await ctx.step("charge", pay, order_id, amount)
-        """
-        call = self._begin_step(name, fn, args, kwargs)
-        result = await self._steps.recorded_result(call)
-        return result if result is not NOT_RECORDED else await self._run_step(call)
-
-    @overload
-    async def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    @overload
-    async def once(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    async def once(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Like `step`, but `fn` is called at most once in the job's life, even if the process dies during the call.
-
-        It commits before the call and after it. If an earlier execution began the call and did not record its end, or
-        if fn raised, fn is not called again: OnceUnfinished is raised, because it is unknown whether the effect
-        happened. Check it, then continue or use another name. Raises what `step` raises, too.
-
-            await ctx.once("transfer", bank.transfer, amount)
-        """
-        call = self._begin_step(name, fn, args, kwargs)
-        result = await self._steps.recorded_result(call)
-        if result is not NOT_RECORDED:
-            return result
-        await self._check_lease(f"step {call.name!r}")
-        await self._steps.record_start(call)
-        try:
-            return await self._run_step(call)
-        except Exception as error:
-            await self._steps.record_error(call, error)
-            raise
-
-    def _begin_step(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> StepCall:
-        self._lease.raise_if_lost(self.job_id, f"step {name!r}")
-        check_no_transaction(self.scopes, f"step {name!r}")
-        return self._steps.begin_call(name, fn, args, kwargs)
-
-    async def _run_step(self, call: StepCall) -> Any:
-        """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with self._engine.step_span(call.name), step_scope(self) as scope:
-            try:
-                await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
-                value = call.function()
-                value = await value if inspect.isawaitable(value) else value
-                return await self._steps.record_result(call, value, scope)
-            finally:
-                await scope.rollback()
-
-    def transaction(self) -> Transaction:
-        """A transaction on the database the jobs are in, for your own writes: `async with ctx.transaction() as conn`.
-
-        Opened inside a step's function it commits with the record of the step; elsewhere with the job's success, after
-        the handler returned. Otherwise, also if the lease was lost, it is rolled back. The connection has `execute`,
-        `executemany`, `fetch`, `fetchrow` and `fetchval`; on Postgres it is asyncpg's. On SQLite, which has one writer,
-        it may stay open for 5 seconds (TransactionTooLong). Steps, waits and children are refused (TRANSACTION_OPEN)
-        while it is open.
-
-            async with ctx.transaction() as conn:
-                await conn.execute("INSERT INTO bookings (order_id) VALUES ($1)", order_id)
-        """
-        return Transaction(self)
-
-    async def begin_transaction(self) -> OpenTransaction:
-        """Begin the transaction behind `transaction()`. Internal; handlers use `transaction()`."""
-        await self._steps.load()
-        await self._check_lease("a transaction")
-        return await self._engine.store.begin()
-
-    @overload
-    async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any: ...
-
-    @overload
-    async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: type[R]) -> R: ...
-
-    async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: Any = Any) -> Any:
-        """Wait for the signal `name` and return its data; the job leaves its worker meanwhile.
-
-        Signals are sent with `handle.signal(name, data)`, REST or `detent jobs signal`; one that came early is kept.
-        A name is one wait for the job's life: later executions get the same data, or the same WaitTimeout. In a loop
-        put a counter into the name.
-
-        timeout: seconds, at most 1e9; None waits without end.
-        kind: "signal", "webhook", "human" or "timer"; shown to people, no other effect.
-        type: the type of the data, for example a pydantic model; None: plain JSON.
-
-        Raises WaitTimeout, InvalidInput (SIGNAL_INVALID if the data is not of this type; WAIT_INVALID, WAIT_KIND_UNKNOWN, TRANSACTION_OPEN), and NotSupported
-        (CONTRACT_LACKS_MOVE) if the contract has no waiting status. Do not catch BaseException around a wait.
-
-            answer = await ctx.wait_for("confirmed", timeout=3600)
         """
         check_name(name, "wait name")
         if kind not in WAIT_KINDS:

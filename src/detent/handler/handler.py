@@ -11,6 +11,9 @@ import pydantic_core
 
 from detent.core.errors import InvalidInput
 from detent.core.options.backoff import Backoff
+from detent.core.options.job_options import DeclaredOptions, JobOptions
+from detent.core.options.option import fields_of_python
+from detent.ports.listing import Declaration
 
 from .base_context import PARK_SECONDS, BaseContext
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
@@ -102,6 +105,22 @@ class Handler:
             raise _invalid_payload(self.name, error, PayloadNotBound) from None
         named = {name: getattr(checked, f"{_FIELD}{n}") for n, name in enumerate(self.parameters)}
         return {**named, **(checked.model_extra or {})}
+
+    def declared_fields(self) -> dict[str, Any]:
+        """The declared options as fields of a submission."""
+        options = {name: getattr(self.options, name) for name in ("contract", *DeclaredOptions.__annotations__)}
+        return fields_of_python(JobOptions, {name: value for name, value in options.items() if value is not None})
+
+    def declaration(self) -> Declaration:
+        """The declaration that workers publish, so that other processes can check payloads and know the options."""
+        schema: dict[str, Any] | None = {"type": "object", "additionalProperties": self.free_form}
+        if self.arguments is not None:
+            try:
+                schema = self.arguments.model_json_schema()
+            except pydantic.errors.PydanticInvalidForJsonSchema:
+                schema = None
+        options = json.dumps(self.declared_fields(), sort_keys=True)
+        return Declaration(self.name, options, None if schema is None else json.dumps(schema, sort_keys=True))
 
     def result_text(self, value: Any) -> str | None:
         """The result as stored JSON. Raises RESULT_INVALID, which fails the job for good."""

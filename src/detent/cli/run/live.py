@@ -20,13 +20,13 @@ from .orchestrate import stream_parts
 
 
 async def run_up(
-    app: Detent, listening: socket.socket, *, slots: int, until_idle: bool, screen: bool, is_open: bool
+    app: Detent, listening: socket.socket, settings: Settings, *, slots: int, until_idle: bool, screen: bool
 ) -> int:
     """Run the worker and the server until stopped; with a screen, redraw it twice per second."""
     engine = await app.ready()
     background, excluded = await stream_parts(app, slots)
     worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
-    server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
+    server = make_server(app, settings, own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.ensure_future(start()) for start in (*app.companions, *background)]
     if screen:

@@ -106,6 +106,8 @@ def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool =
         "idempotent_hit": submitted.hit,
         "job": job_view(contract, job, payloads=payloads),
     }
+    if submitted.warnings:
+        view["warnings"] = list(submitted.warnings)
     if contract.keys.task_id_is_key:
         view["task"] = contract.view(job if payloads else redact_job(job))
     return view

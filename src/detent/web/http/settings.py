@@ -14,6 +14,8 @@ class Settings:
     """Serve /internal: executions and transitions without a handler; see $DETENT_INTERNAL."""
     sweep: bool = False
     """Also expire leases and wake jobs in this process, for databases whose workers all use HTTP."""
+    known_types_only: bool = False
+    """Refuse jobs of a type that no worker has declared; see $DETENT_KNOWN_TYPES_ONLY."""
     record: bool = False
     """Record the time series of throughput and latency."""
     max_body: int = 4 << 20
@@ -42,6 +44,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
-        internal = os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
-        options = {"open_without_tokens": open_without_tokens, "internal": internal, "sweep": sweep, "record": True}
-        return cls(**options, **more)  # type: ignore[arg-type]
+        options = {name: _is_set(f"DETENT_{name.upper()}") for name in ("internal", "known_types_only")}
+        options |= {"open_without_tokens": open_without_tokens, "sweep": sweep, "record": True}
+        return cls(**options | more)  # type: ignore[arg-type]
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
