@@ -59,6 +59,8 @@ async def right() -> None:
     await nothing.enqueue()
     many = await without_context.enqueue_many([{"order": 1}, {"order": 2}])
     assert_type(many, list[Handle[str]])
+    many = await without_context.enqueue_many([without_context.arguments(order=1), without_context.arguments(2)])
+    assert_type(many, list[Handle[str]])
     blocking = app.sync.enqueue(plain, 7, fast=True)
     assert_type(blocking.result(timeout=10), list[int])
     assert_type(blocking.signal("confirmed", {"by": "ana"}), bool)
@@ -86,6 +88,9 @@ async def wrong_calls() -> None:
     await plain.enqueue(7, True)  # wrong
     await plain.using(delay=5).enqueue("seven")  # wrong
     await nothing.enqueue(1)  # wrong
+    await without_context.enqueue_many([without_context.arguments(order="seven")])  # wrong
+    await without_context.enqueue_many([nothing.arguments()])  # wrong
+    await app.jobs.list(stauts="failed")  # wrong
     plain.using(prioritty=5)  # wrong
     plain.using(delay="soon")  # wrong
     app.job("x", max_retires=3)  # wrong

@@ -25,6 +25,8 @@ from .connect import configured_contracts, default_url, engine_from, store_from
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
+from .jobs import Jobs
+from .operations import Queues, read_events
 from .options import HandlerOptions, Limited
 from .schedules import Schedules, Scheduling
 from .stream_app import relay, stream_worker
@@ -49,9 +51,13 @@ class Detent(Scheduling, Limited):
     `async with app` opens the database and closes it at the end; without it the first call opens it, once per event
     loop and process. Without an event loop use `app.sync`. Workers: `detent worker FILE`, or `await app.run_worker()`.
 
-    `jobs` are the declared jobs by name. `schedules` and `dead_letters` have the operations on those.
+    `jobs`, `queues`, `schedules` and `dead_letters` have the operations on those, `events()` is the log of all jobs.
     """
 
+    jobs: Jobs
+    """The declared jobs by name; lists, cancels and requeues jobs."""
+    queues: Queues
+    """Lists, pauses and resumes queues."""
     schedules: Schedules
     """Adds, edits, pauses, removes, previews and backfills schedules."""
     dead_letters: DeadLetters
@@ -91,7 +97,8 @@ class Detent(Scheduling, Limited):
         """
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
-        self.jobs: dict[str, JobDefinition[Any, Any]] = {}
+        self.jobs = Jobs(self)
+        self.queues = Queues(self)
         self.schedules = Schedules(self)
         self.dead_letters = DeadLetters(self)
         self.sync = SyncClient(self)
@@ -284,6 +291,32 @@ class Detent(Scheduling, Limited):
         job = await (await self.ready()).jobs.get(job_id)
         definition = self.jobs.get(job.job_type)
         return Handle(self, job.id, definition.handler if definition else None)
+
+    def events(
+        self,
+        *,
+        after: str | None = None,
+        follow: bool = True,
+        job_type: str | None = None,
+        contract: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        job_id: str | None = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The events of all jobs in the order of their commits, none missing; by default from now on, without end.
+
+        Each has the fields of `handle.events()`, `position`, `job_id`, `job_type`, `contract`, `queue`, `tenant_id`.
+
+        after: the `position` of the last event that was processed. follow: False reads what is there, from the first
+        event on, and ends. The others select events.
+
+            async for event in app.events(job_type="charge"):
+                print(event["job_id"], event["target"])
+
+        Raises InvalidInput (POSITION_INVALID).
+        """
+        filters = {"job_type": job_type, "contract": contract, "queue": queue, "tenant_id": tenant, "job_id": job_id}
+        return read_events(self, after, follow, filters)
 
     async def approvals(
         self,

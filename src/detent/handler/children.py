@@ -21,7 +21,7 @@ from .outcomes import WaitTimeout
 from .transaction import check_no_transaction
 
 if TYPE_CHECKING:
-    from .handler import Handler
+    from .handler import Arguments, Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -261,7 +261,9 @@ class ChildCalls(EngineContext):
         """
         return self.children.create(job, job.handler.payload(args, kwargs))
 
-    async def enqueue_many(self, job: Enqueueable[..., R], arguments: Sequence[Mapping[str, Any]]) -> list[Child[R]]:
+    async def enqueue_many(
+        self, job: Enqueueable[P, R], arguments: "Sequence[Mapping[str, Any] | Arguments[P]]"
+    ) -> list[Child[R]]:
         """Enqueue one child for each mapping of arguments, in batches of 500, and return them in order.
 
             children = await ctx.enqueue_many(resize, [{"image": n} for n in range(1_000)])
@@ -269,7 +271,7 @@ class ChildCalls(EngineContext):
 
         Raises what `enqueue` raises.
         """
-        children = [self.children.create(job, job.handler.payload((), values)) for values in arguments]
+        children = [self.children.create(job, payload) for payload in job.handler.payloads(arguments)]
         await self.children.send(children)
         return children
 

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, get_type_hints
 
 import pydantic
 import pydantic_core
@@ -18,10 +18,18 @@ from detent.ports.listing import Declaration
 from .base_context import PARK_SECONDS, BaseContext
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
 
+P = ParamSpec("P")
 MODES = ("auto", "thread", "process")
 HAND_BACK_SECONDS = 900.0
 _FIELD = "argument_"
 """Prefix of field names in the argument model. The argument's name is the alias, so that it may be `json` or `copy`."""
+
+
+class Arguments(Generic[P]):
+    """The checked arguments of one job for `enqueue_many`, made by `JobDefinition.arguments`."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self.payload = payload
 
 
 class PayloadNotBound(InvalidInput, code="PAYLOAD_INVALID"):
@@ -78,6 +86,17 @@ class Handler:
             raise _invalid_payload(self.name, error) from None
         except ValueError as error:
             raise InvalidInput(f"{self.name}: {first_line(error)}", code="PAYLOAD_INVALID") from None
+
+    def payloads(self, arguments: Sequence[Mapping[str, Any] | Arguments[Any]]) -> list[dict[str, Any]]:
+        """The payloads of several jobs. Raises PAYLOAD_INVALID with the `index` of the first that is wrong."""
+        payloads = []
+        for index, values in enumerate(arguments):
+            try:
+                payloads.append(values.payload if isinstance(values, Arguments) else self.payload((), values))
+            except InvalidInput as error:
+                extra = {**error.extra, "index": index}
+                raise InvalidInput(f"item {index}: {error.message}", code=error.code, **extra) from None
+        return payloads
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
