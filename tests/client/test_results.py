@@ -20,8 +20,8 @@ from detent.core.errors import InvalidInput, NotFound, StoreUnavailable
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.engine.execution.settle import Settlement
-from detent.engine.reads import results
-from detent.engine.reads.results import Results
+from detent.engine.reads import awaited_results as results
+from detent.engine.reads.awaited_results import Results
 from detent.stores.postgres.store import PostgresStore
 from support.servers.databases import house, newest
 from support.waiting import until, within

@@ -12,7 +12,7 @@ from detent.handler.handler import Arguments
 
 from .dead_letters import DeadLetters
 from .handles import Handle
-from .jobs import Jobs
+from .jobs import ACTOR, Jobs
 from .operations import Queues
 from .schedules import Schedules
 
@@ -92,9 +92,18 @@ class SyncJobs(Blocking[Jobs]):
         """The handle of a job: its result, signals, approvals."""
         return self._client.handle(job_id)
 
-    def requeue(self, job_id: str, **options: Any) -> SyncHandle[Any]:
+    def requeue(
+        self,
+        job_id: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        tenant: str | None = None,
+        actor: str = ACTOR,
+    ) -> SyncHandle[Any]:
         """Make a new job of a finished one, and return its handle. Options and errors are those of `Jobs.requeue`."""
-        return SyncHandle(self._client, self._run(self._original.requeue(job_id, **options)))
+        requeued = self._original.requeue(job_id, payload=payload, reason=reason, tenant=tenant, actor=actor)
+        return SyncHandle(self._client, self._run(requeued))
 
 
 class SyncQueues(Blocking[Queues]):

@@ -26,7 +26,7 @@ from .execution.approvals import Approvals
 from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
-from .reads.results import Results
+from .reads.awaited_results import Results
 from .reads.stats import Statistics
 from .reads.workers import Workers
 from .refusal import SETTLE_REFUSED, Refused, refuse

@@ -47,9 +47,9 @@ class SyncContext(BaseContext, Blocking[Context]):
     @overload
     def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: type[T]) -> T: ...
 
-    def wait_for(self, name: str, timeout: float | None = None, **options: Any) -> Any:
+    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: Any = Any) -> Any:
         """Wait for the signal `name` and return its data. Arguments and errors are those of `Context.wait_for`."""
-        return self._run(self._original.wait_for(name, timeout, **options))
+        return self._run(self._original.wait_for(name, timeout, kind=kind, type=type))
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """Enqueue a child job of this job now, and return it; pass it to `gather` for its result.

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from detent.core.errors import InvalidInput
 from detent.core.job import Micros
-from detent.core.json_schema import find_problem
+from detent.core.options.json_schema import find_problem
 from detent.core.times import SECOND
 from detent.ports.listing import Declaration
 from detent.ports.store import Store

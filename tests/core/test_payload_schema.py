@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from detent.core.json_schema import find_problem
+from detent.core.options.json_schema import find_problem
 
 
 class Colour(StrEnum):
