@@ -181,17 +181,18 @@ async def test_handed_back_with_growing_delays_until_it_is_given_up(
     engine: Engine, clock: FakeClock, contract: str
 ) -> None:
     held = await running(engine, contract)
-    delays = []
-    for _ in range(5):
+    since, delays = clock.now(), []
+    while clock.now() < since + 20_000_000:
         outcome = outcome_named("not bound", contract)
         job = await engine.settle(held.id, held.token, outcome)
         assert await engine.settle(held.id, held.token, outcome) == job, "a repeated settlement changes nothing"
         assert (job.phase, job.failures, job.retries, job.error_code) == (Phase.CLAIMABLE, 0, 0, None)
-        delays.append(((job.due_at or 0) - clock.now()) // 1_000_000)
+        delays.append(((job.due_at or 0) - clock.now()) / 1_000_000)
         assert await claim(engine) == [], "the worker does not get it again at once"
         clock.advance(delays[-1])
         held = await claim_one(engine)
-    assert delays == [1, 2, 4, 8, 5], "up to 20 s after the first one"
+    assert [low <= delay <= 1.5 * low for low, delay in zip([1, 2, 4], delays, strict=False)] == [True] * 3
+    assert sum(delays) == pytest.approx(20), "up to 20 s after the first one"
     job = await engine.settle(held.id, held.token, outcome_named("not bound", contract))
     assert (job.phase, job.error_code, job.error_message) == (Phase.FINAL, "PAYLOAD_INVALID", "n: unknown")
     report = await verify(engine.store)
@@ -207,7 +208,7 @@ async def test_an_execution_between_two_deploys_starts_the_time_anew(engine: Eng
     clock.advance(LONG)
     held = await claim_one(engine)
     job = await engine.settle(held.id, held.token, outcome_named("not bound", "standard"))
-    assert (job.phase, (job.due_at or 0) - clock.now()) == (Phase.CLAIMABLE, 1_000_000)
+    assert job.phase is Phase.CLAIMABLE and 1_000_000 <= (job.due_at or 0) - clock.now() <= 1_500_000
 
 
 async def test_men_keeps_the_cause_of_an_exhausted_task(engine: Engine) -> None:

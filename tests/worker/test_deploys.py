@@ -1,5 +1,6 @@
 """Rolling deploys: a worker that cannot bind a payload hands the job back, uncharged, to workers that can."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.anyio
 SOURCE = Path(detent.__file__).parent.parent
 PAGE = (SOURCE.parent / "docs" / "deploys.md").read_text("utf-8")
 OPTIONS, PREVIOUS, PRESENT = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-JOBS = 12
+JOBS = 6
 
 
 @contextmanager
@@ -50,11 +51,13 @@ async def test_previous_and_present_handlers_side_by_side(url: str, tmp_path: Pa
             plain = await charge.enqueue(order_id=0)
             assert await within(30, plain.result()) == "order 0 charged by the previous version"
             new = await charge.enqueue_many([{"order_id": n, "currency": "JPY"} for n in range(1, JOBS + 1)])
-            await until(lambda: _handed_back(app, [handle.id for handle in new]))
+            await until(lambda: _handed_back(app, [new[0].id]))
             with worker_process(present, url):
-                await within(30, new[0].result())
+                waits = [asyncio.create_task(handle.result()) for handle in new]
+                ended, _ = await asyncio.wait(waits, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+                assert ended, "the present version works"
                 old.terminate()
-                results = [await within(30, handle.result()) for handle in new]
+                results = await within(30, asyncio.gather(*waits))
                 assert old.wait(30) == 0
         assert results == [f"order {n} charged in JPY by the present version" for n in range(1, JOBS + 1)]
         jobs = [await handle.job() for handle in new]
@@ -93,7 +96,7 @@ async def test_a_payload_that_does_not_bind_is_handed_back_with_a_note(app: Dete
     data = note.data or {}
     assert data["error_code"] == "PAYLOAD_INVALID" and "m: Extra inputs" in data["error_message"]
     assert data["give_up_at"] == event.at + 900_000_000
-    assert (event.data or {})["due_at"] == event.at + 1_000_000
+    assert 1_000_000 <= (event.data or {})["due_at"] - event.at <= 1_500_000
     why = await engine.jobs.why(job.id)
     assert why.reason == "HANDED_BACK" and "m: Extra inputs" in why.sentence
     assert (await engine.jobs.why(job.id, payloads=False)).reason == "HANDED_BACK"

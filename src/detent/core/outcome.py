@@ -55,7 +55,7 @@ class NotBound:
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped | NotBound
 HANDED_BACK = "handed_back"
 """The reason of the event, and with `job.` the name of the note, of a job whose payload a worker cannot bind."""
-_FIRST_HAND_BACK, _LONGEST_HAND_BACK = 1_000_000, 30_000_000
+_FIRST_HAND_BACK, _LONGEST_HAND_BACK = 1_000_000, 10_000_000
 
 
 def after_failure(
@@ -160,7 +160,9 @@ def after_not_bound(
     left = outcome.give_up - (now - handed_back[0] if handed_back else 0)
     if left <= 0 or not contract.edge(job.status, Move.RELEASE):
         return after_failure(contract, job, failure, now, facts, jitter)
-    delay = min(_FIRST_HAND_BACK << min(len(handed_back), 5), _LONGEST_HAND_BACK, left)
+    delay = min(_FIRST_HAND_BACK << min(len(handed_back), 5), _LONGEST_HAND_BACK)
+    # Spread, so that the worker that wakes first does not get all jobs of a batch again.
+    delay = min(delay + jitter(job.id, len(handed_back) + 1, delay // 2), left)
     change = decide(contract, job, Move.RELEASE, now, replace(facts, delay=delay, reason=HANDED_BACK))
     data = {"error_code": failure.code, "error_message": failure.message, "give_up_at": now + left}
     change.notes.append(change.after.note(f"job.{HANDED_BACK}", now, facts.actor, data))
