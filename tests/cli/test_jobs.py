@@ -26,7 +26,8 @@ EVENT_FIELDS = {
 
 def test_enqueue_prints_the_rest_response(cli: Cli) -> None:
     first = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
-    assert set(first) == {"idempotent_hit", "job"} and first["idempotent_hit"] is False
+    assert set(first) == {"idempotent_hit", "job", "warnings"} and first["idempotent_hit"] is False
+    assert [warning["code"] for warning in first["warnings"]] == ["JOB_TYPE_UNKNOWN"]
     assert first["job"].keys() >= JOB_FIELDS
     assert first["job"]["payload"] == {"order_id": 7} and first["job"]["status"] == "queued"
     again = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
@@ -34,6 +35,21 @@ def test_enqueue_prints_the_rest_response(cli: Cli) -> None:
     other = cli("enqueue", "charge", "--payload", '{"order_id": 8}', "--key", "k1", "--json", code=1)
     assert json.loads(other.err)["code"] == "IDEMPOTENCY_CONFLICT"
     assert json.loads(other.err)["conflict_fields"] == ["payload"]
+
+
+def test_enqueue_uses_what_the_application_and_then_workers_declare(cli: Cli) -> None:
+    with_app = cli("enqueue", "charge", "--app", "shop.py", "--payload", '{"order_id": 7}', "--json").json
+    assert with_app["job"]["queue"] == "billing" and "warnings" not in with_app
+    assert cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--json").json["job"]["queue"] == "default"
+    assert "warning: job type 'chrage'" in cli("enqueue", "chrage").err
+    assert "JOB_TYPE_UNKNOWN" in cli("enqueue", "chrage", "--known-types-only", code=2).err
+    cli("worker", "shop.py", "--queues", "none", "--until-idle")
+    declared = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--json").json
+    assert declared["job"]["queue"] == "billing" and "warnings" not in declared
+    other = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--queue", "slow", "--json").json
+    assert other["job"]["queue"] == "slow"
+    refused = cli("enqueue", "charge", "--payload", '{"order_id": "many"}', code=2)
+    assert "PAYLOAD_INVALID: charge: order_id must be integer" in refused.err
 
 
 def test_enqueue_takes_every_option(cli: Cli) -> None:

@@ -120,9 +120,13 @@ def test_dead_letters_in_bulk(cli: Cli) -> None:
 
 
 def test_a_dead_letter_with_an_invalid_payload_is_skipped(cli: Cli) -> None:
-    add_dead_letters(cli, 1)
     cli("enqueue", "refund", "--payload", '{"order": 1}')
+    shop = Path("shop.py")
+    declared = shop.read_text()
+    shop.write_text(declared.replace('"refund"', '"refund", hand_back_seconds=0'))
     cli("worker", "shop.py", "--until-idle")
+    shop.write_text(declared)
+    add_dead_letters(cli, 1)
     output = cli("dlq", "requeue", "--all", "--yes", "--app", "shop.py", code=1).out
     assert output.startswith("1 dead letter requeued\n") and "PAYLOAD_INVALID" in output
     [left] = cli("dlq", "list", "--status", "open", "--json").json["items"]

@@ -1,6 +1,7 @@
 """The options of `using`, and the methods of a handle."""
 
 import asyncio
+from copy import copy
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -122,7 +123,10 @@ async def test_the_result_of_a_failed_job_raises_its_error(app: Detent) -> None:
             await within(20, (await mail.enqueue()).result())
     error = failed.value
     assert error.code == "JOB_FAILED" and "no such address" in str(error)
-    assert error.extra == {"job_code": "JOB_EXECUTION_FAILED", "status": "failed"}
+    assert (error.error_code, error.error_message) == ("JOB_EXECUTION_FAILED", "ValueError: no such address")
+    assert (error.error_class, error.status) == ("ValueError", "failed") and error.job_id in error.message
+    copied = copy(error)
+    assert (copied.job_id, copied.error_class, str(copied)) == (error.job_id, "ValueError", str(error))
 
 
 async def test_cancelled_before_it_ran(app: Detent) -> None:
@@ -134,7 +138,7 @@ async def test_cancelled_before_it_ran(app: Detent) -> None:
     assert (await handle.cancel("no need", actor="ann")).status == "cancelled"
     with pytest.raises(JobFailed) as failed:
         await handle.result()
-    assert failed.value.extra == {"job_code": None, "status": "cancelled"}
+    assert (failed.value.status, failed.value.error_code, failed.value.error_class) == ("cancelled", None, None)
     assert (await handle.events())[-1]["actor"] == "ann"
     with pytest.raises(DetentError) as refused:
         await handle.cancel(actor="ann")

@@ -10,8 +10,9 @@ import pytest
 
 from detent import Context, Detent, Handle, SyncContext
 from detent.client.dead_letters import DeadLetters
+from detent.client.jobs import Jobs
 from detent.client.schedules import Schedules
-from detent.client.sync import SyncDeadLetters, SyncHandle, SyncSchedules
+from detent.client.sync import SyncDeadLetters, SyncHandle, SyncJobs, SyncSchedules
 from detent.core.errors import JobFailed, NotFound
 
 
@@ -146,6 +147,7 @@ def coroutine_methods(cls: type) -> set[str]:
         (Handle, SyncHandle, set()),
         (Schedules, SyncSchedules, {"declare"}),
         (DeadLetters, SyncDeadLetters, set()),
+        (Jobs, SyncJobs, set()),
         (Context, SyncContext, {"begin_transaction", "finish", "close"}),
     ],
 )

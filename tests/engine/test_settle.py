@@ -8,9 +8,10 @@ from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.contract.replay import replay
 from detent.core.job import Failure, Wait
-from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
+from detent.core.outcome import Cancelled, Failed, NotBound, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine
 from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 from support.acts import (
     LONG,
     NAMES,
@@ -40,6 +41,7 @@ def outcome_named(name: str, contract: str) -> Outcome:
         "waits": Waits(Wait("answer", "human", 60_000_000)),
         "parks": Waits(Wait("answer", "human", 60_000_000, park=True)),
         "stopped": Stopped(),
+        "not bound": NotBound(Failure("PAYLOAD_INVALID", "n: unknown", retryable=False), 20_000_000),
     }[name]
 
 
@@ -110,6 +112,14 @@ TABLE: dict[str, dict[str, list[str] | str]] = {
         "formal": ["Queued"],
         "standard": ["queued"],
     },
+    "not bound": {
+        "gate-b2": BURIED,
+        "men": ["failed"],
+        "p3c": ["failed"],
+        "streams": ["failed"],
+        "formal": ["Queued"],
+        "standard": ["queued"],
+    },
 }
 
 
@@ -164,6 +174,41 @@ async def test_failing_to_the_end(engine: Engine, clock: FakeClock, contract: st
     assert (job.status, job.error_code, job.failures) == (end, code, executions)
     assert counter is None or engine.contract(contract).view(job)[counter] == value
     assert await claim(engine) == []
+
+
+@pytest.mark.parametrize("contract", ["standard", "formal"])
+async def test_handed_back_with_growing_delays_until_it_is_given_up(
+    engine: Engine, clock: FakeClock, contract: str
+) -> None:
+    held = await running(engine, contract)
+    since, delays = clock.now(), []
+    while clock.now() < since + 20_000_000:
+        outcome = outcome_named("not bound", contract)
+        job = await engine.settle(held.id, held.token, outcome)
+        assert await engine.settle(held.id, held.token, outcome) == job, "a repeated settlement changes nothing"
+        assert (job.phase, job.failures, job.retries, job.error_code) == (Phase.CLAIMABLE, 0, 0, None)
+        delays.append(((job.due_at or 0) - clock.now()) / 1_000_000)
+        assert await claim(engine) == [], "the worker does not get it again at once"
+        clock.advance(delays[-1])
+        held = await claim_one(engine)
+    assert [low <= delay <= 1.5 * low for low, delay in zip([1, 2, 4], delays, strict=False)] == [True] * 3
+    assert sum(delays) == pytest.approx(20), "up to 20 s after the first one"
+    job = await engine.settle(held.id, held.token, outcome_named("not bound", contract))
+    assert (job.phase, job.error_code, job.error_message) == (Phase.FINAL, "PAYLOAD_INVALID", "n: unknown")
+    report = await verify(engine.store)
+    assert report.ok, report.violations
+
+
+async def test_an_execution_between_two_deploys_starts_the_time_anew(engine: Engine, clock: FakeClock) -> None:
+    held = await running(engine)
+    await engine.settle(held.id, held.token, outcome_named("not bound", "standard"))
+    clock.advance(LONG)
+    held = await claim_one(engine)
+    await engine.settle(held.id, held.token, Snoozed(5_000_000))
+    clock.advance(LONG)
+    held = await claim_one(engine)
+    job = await engine.settle(held.id, held.token, outcome_named("not bound", "standard"))
+    assert job.phase is Phase.CLAIMABLE and 1_000_000 <= (job.due_at or 0) - clock.now() <= 1_500_000
 
 
 async def test_men_keeps_the_cause_of_an_exhausted_task(engine: Engine) -> None:

@@ -17,8 +17,8 @@ from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StepMism
 from detent.core.job import Step
 from detent.core.outcome import Cancelled, Succeeded
 from detent.engine import Engine
+from detent.engine.execution.settle import MAX_RESULT
 from detent.handler.context import Context
-from detent.handler.steps import MAX_RESULT
 from detent.handler.sync_context import SyncContext
 from detent.ports.claims import Claimed
 from support.acts import LEASE_SECONDS, LONG, NAMES, PERMANENT, claim_one, notes_of, reach, refused, running

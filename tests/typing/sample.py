@@ -23,6 +23,11 @@ async def with_context(ctx: Context, order: int, note: str = "") -> dict[str, in
     await ctx.step("pay", pay, order, amount="2.5")  # wrong
     await ctx.step("pay", pay, order, 2.5, retries="3")  # wrong
     answer = await ctx.wait_for("confirmed", timeout=60)
+    assert_type(await ctx.wait_for("day", type=datetime), datetime)
+    size, text, none = await ctx.gather(
+        ctx.enqueue(plain, 7), ctx.enqueue(without_context, order=7), ctx.enqueue(nothing), timeout=5
+    )
+    assert_type((size, text, none), tuple[list[int], str, None])
     return {"order": order, "answer": answer}
 
 
@@ -38,6 +43,9 @@ def plain_with_context(ctx: SyncContext, order: int) -> datetime:
     assert_type(ctx.step("plain", str, order, retries=3), str)
     children = ctx.enqueue_many(plain, [{"order": order}])
     assert_type(ctx.gather(*children, timeout=60), list[list[int]])
+    mixed = ctx.gather(ctx.enqueue(plain, 7), ctx.enqueue(without_context, order=7))
+    assert_type(mixed, tuple[list[int], str])
+    assert_type(ctx.wait_for("paid", type=datetime), datetime)
     assert_type(ctx.approval("refund", roles=["lead"]), Decision)
     with ctx.transaction() as connection:
         assert_type(connection.fetch("SELECT 1"), list[Any])
@@ -75,6 +83,8 @@ async def right() -> None:
     await nothing.enqueue()
     many = await without_context.enqueue_many([{"order": 1}, {"order": 2}])
     assert_type(many, list[Handle[str]])
+    many = await without_context.enqueue_many([without_context.arguments(order=1), without_context.arguments(2)])
+    assert_type(many, list[Handle[str]])
     blocking = app.sync.enqueue(plain, 7, fast=True)
     assert_type(blocking.result(timeout=10), list[int])
     assert_type(blocking.signal("confirmed", {"by": "ana"}), bool)
@@ -104,6 +114,9 @@ async def wrong_calls() -> None:
     await nothing.enqueue(1)  # wrong
     await bare.enqueue("seven")  # wrong
     Detent(max_paylod=5)  # wrong
+    await without_context.enqueue_many([without_context.arguments(order="seven")])  # wrong
+    await without_context.enqueue_many([nothing.arguments()])  # wrong
+    await app.jobs.list(stauts="failed")  # wrong
     plain.using(prioritty=5)  # wrong
     plain.using(delay=[5])  # wrong
     app.job("x", max_retires=3)  # wrong
@@ -120,6 +133,9 @@ async def wrong_calls() -> None:
 
 
 def wrong_blocking_calls(ctx: SyncContext) -> None:
+    size: tuple[int, int] = ctx.gather(ctx.enqueue(plain, 7), ctx.enqueue(plain, 7))  # wrong
+    day: datetime = ctx.wait_for("day", type=int)  # wrong
+    print(size, day)
     ctx.sleep(None)  # wrong
     ctx.wait_for()  # wrong
     ctx.approval("refund", role="lead")  # wrong

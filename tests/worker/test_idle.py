@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,12 +67,12 @@ async def test_a_worker_whose_first_watch_fails_asks_for_another(app: Detent, mo
     store = app.engine.store
     watch, calls = store.watch, 0
 
-    def fails_once() -> Watch:
+    def fails_once(**options: Any) -> Watch:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise OSError("no notifications now")
-        return watch()
+        return watch(**options)
 
     monkeypatch.setattr(store, "watch", fails_once)
     async with working(app) as worker:

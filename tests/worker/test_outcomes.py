@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
 from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
-from detent.core.errors import DetentError, JobFailed, StoreRefused, StoreUnavailable
+from detent.core.errors import DetentError, InvalidInput, JobFailed, StoreRefused, StoreUnavailable
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
+from detent.engine.execution.settle import MAX_RESULT
 from detent.stores.sqlite.claim import SqliteTx
 from support.waiting import until, within
 from support.worker.running import working
@@ -396,8 +397,41 @@ async def test_an_unreachable_store_loses_no_result(
     assert failures == 3 and sorted(executions) == [0, 1, 2, 3]
 
 
-async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
+@pytest.mark.parametrize("settled_in", ["batch", "transaction"])
+async def test_a_result_that_is_too_large_fails_for_good(app: Detent, settled_in: str) -> None:
     @app.job("work")
+    async def work(ctx: Context) -> str:
+        if settled_in == "batch":
+            return "x" * MAX_RESULT
+        async with ctx.transaction():
+            return "x" * MAX_RESULT
+
+    async with working(app):
+        handle = await work.enqueue()
+        failed = await failure_of(handle)
+    assert failed.error_code == "RESULT_TOO_LARGE" and "return a reference" in (failed.error_message or "")
+    assert (await handle.job()).execution_no == 1
+
+
+async def test_a_signal_in_the_type_that_the_handler_names(app: Detent) -> None:
+    @app.job("work")
+    async def work(ctx: Context) -> str:
+        day = await ctx.wait_for("day", type=date)
+        try:
+            await ctx.wait_for("number", type=int)
+        except InvalidInput as error:
+            return f"{day:%A} {error.code}"
+        return "not refused"
+
+    async with working(app):
+        handle = await work.enqueue()
+        await handle.signal("day", "2026-02-25")
+        await handle.signal("number", "many")
+        assert await within(20, handle.result()) == "Wednesday SIGNAL_INVALID"
+
+
+async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
+    @app.job("work", hand_back_seconds=0)
     async def work(n: int, since: timedelta | None = None) -> int:
         return n
 

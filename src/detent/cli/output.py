@@ -172,6 +172,10 @@ def print_error(error: DetentError, as_json: bool) -> int:
     return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_NO
 
 
+def print_warning(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def print_usage_error(message: str, hint: str, as_json: bool) -> int:
     view = {"code": "USAGE", "message": message, "hint": hint}
     _print_on_stderr(as_json, view, f"USAGE: {message} ({hint})")

@@ -17,16 +17,19 @@ from detent.engine.submit.submission import MAX_PAYLOAD, check_names_and_numbers
 from detent.engine.tracing import Tracer
 from detent.handler.base_context import PARK_SECONDS
 from detent.handler.context import Context
-from detent.handler.handler import Options, inspect_handler
+from detent.handler.handler import HAND_BACK_SECONDS, Options, inspect_handler
 from detent.handler.hooks import Hooked
 from detent.handler.sync_context import SyncContext
 from detent.observability.settings import Settings, load_settings
+from detent.ports.listing import Declaration
 from detent.worker.reporting import ExecutionReporter
 
 from .connect import configured_contracts, default_url, engine_from, redis_url, store_from, when_available
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
+from .jobs import Jobs
+from .operations import Queues, read_events
 from .options import EngineOptions, HandlerOptions, Limited, check_known, checked_options
 from .schedules import Schedules, Scheduling
 from .sync import SyncClient, SyncHandle
@@ -57,9 +60,13 @@ class Detent(Scheduling, Limited, Hooked):
     `async with app` opens the database and closes it at the end; without it the first call opens it, once per event
     loop and process. Without an event loop use `app.sync`. Workers: `detent worker FILE`, or `await app.run_worker()`.
 
-    `jobs` are the declared jobs by name. `schedules` and `dead_letters` have the operations on those.
+    `jobs`, `queues`, `schedules` and `dead_letters` have the operations on those, `events()` is the log of all jobs.
     """
 
+    jobs: Jobs
+    """The declared jobs by name; lists, cancels and requeues jobs."""
+    queues: Queues
+    """Lists, pauses and resumes queues."""
     schedules: Schedules
     """Adds, edits, pauses, removes, previews and backfills schedules."""
     dead_letters: DeadLetters
@@ -74,6 +81,7 @@ class Detent(Scheduling, Limited, Hooked):
         contracts: Sequence[Contract] = (),
         park_seconds: float = PARK_SECONDS,
         strict_steps: bool = False,
+        hand_back_seconds: float = HAND_BACK_SECONDS,
         tracer: Tracer | None = None,
         config: Settings | None = None,
         approval_policy: ApprovalPolicy | None = None,
@@ -86,7 +94,7 @@ class Detent(Scheduling, Limited, Hooked):
             `sqlite:///detent.db`. An empty SQLite file is set up on first use, Postgres by `detent migrate`.
         contracts: contracts of your own, besides the built-in ones; jobs name them with `contract=`.
         park_seconds: a wait that may last longer than this many seconds is parked. Default 60; see `job`.
-        strict_steps: the default of `strict_steps` for all jobs; see `job`.
+        strict_steps, hand_back_seconds: the defaults of these options for all jobs; see `job`.
         tracer: records spans; `detent.integrations.otel.instrument(app)` sets it.
         config: alert rules, alert sinks, retention and options of contracts. Default: the file of
             `detent worker --config`, $DETENT_CONFIG or `detent.toml`.
@@ -99,7 +107,8 @@ class Detent(Scheduling, Limited, Hooked):
         check_known("Detent", options, EngineOptions.__annotations__, inspect.signature(Detent).parameters)
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
-        self.jobs: dict[str, JobDefinition[Any, Any]] = {}
+        self.jobs = Jobs(self)
+        self.queues = Queues(self)
         self.schedules = Schedules(self)
         self.dead_letters = DeadLetters(self)
         self.sync = SyncClient(self)
@@ -107,7 +116,9 @@ class Detent(Scheduling, Limited, Hooked):
         self.tracer = tracer
         self.config = config
         self._engine_options = {"approval_policy": approval_policy, "max_payload": max_payload, **options}
-        self._job_defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
+        self._job_defaults = Options(
+            park_seconds=park_seconds, strict_steps=strict_steps, hand_back_seconds=hand_back_seconds
+        )
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -162,6 +173,9 @@ class Detent(Scheduling, Limited, Hooked):
             where the contract has one. Default: that of the app, 60.
         strict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
             only notes it. Default: that of the app, False.
+        hand_back_seconds: how long a job whose payload does not fit these parameters is handed back to other workers,
+            which may run newer code, before it fails (PAYLOAD_INVALID). Default: that of the app, 900; 0 fails it at
+            once, as contracts without RELEASE always do. See docs/deploys.md.
         run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
             function at module level; its process is killed when its time is over. An async handler always runs on the
             event loop.
@@ -279,7 +293,13 @@ class Detent(Scheduling, Limited, Hooked):
         engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
         engine.tracer = self.tracer
         engine.observer = ExecutionReporter(self.hooks)
+        engine.declarations.own = self.declaration_of
         return engine
+
+    def declaration_of(self, job_type: str) -> Declaration | None:
+        """A declared job as workers publish it: options, and the JSON schema of the payload. None: not declared."""
+        definition = self.jobs.get(job_type)
+        return definition.handler.declaration() if definition else None
 
     @property
     def engine(self) -> Engine:
@@ -328,7 +348,33 @@ class Detent(Scheduling, Limited, Hooked):
         """
         job = await (await self.ready()).jobs.get(job_id)
         definition = self.jobs.get(job.job_type)
-        return Handle(self, job_id, definition.handler if definition else None)
+        return Handle(self, job.id, definition.handler if definition else None)
+
+    def events(
+        self,
+        *,
+        after: str | None = None,
+        follow: bool = True,
+        job_type: str | None = None,
+        contract: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        job_id: str | None = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The events of all jobs in the order of their commits, none missing; by default from now on, without end.
+
+        Each has the fields of `handle.events()`, `position`, `job_id`, `job_type`, `contract`, `queue`, `tenant_id`.
+
+        after: the `position` of the last event that was processed. follow: False reads what is there, from the first
+        event on, and ends. The others select events.
+
+            async for event in app.events(job_type="charge"):
+                print(event["job_id"], event["target"])
+
+        Raises InvalidInput (POSITION_INVALID).
+        """
+        filters = {"job_type": job_type, "contract": contract, "queue": queue, "tenant_id": tenant, "job_id": job_id}
+        return read_events(self, after, follow, filters)
 
     async def approvals(
         self,
@@ -365,6 +411,7 @@ class Detent(Scheduling, Limited, Hooked):
         options.setdefault("url", self.url)
         engine = await self.ready()
         await self.schedules.declare()
+        await engine.declarations.publish([job.handler.declaration() for job in self.jobs.values()])
         options = {"config": self.config or load_settings(), "hooks": self.hooks, **options}
         await self._warn_about_queues(engine, options.get("queues"))
         make_worker: Callable[..., Worker] = stream_worker if transport == "redis" else Worker

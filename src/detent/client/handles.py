@@ -1,12 +1,9 @@
 """Handle: an enqueued job, to wait for its result, look at it, cancel it, or send it a signal or a decision."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from detent.core.access import Scope
-from detent.core.contract.model import Phase
-from detent.core.errors import JobFailed
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.reads.views import job_view
@@ -63,21 +60,13 @@ class Handle(Generic[R]):
         """Wait until the job has ended and return its result, in the type of the handler's return annotation.
 
         Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed, was cancelled or
-        was rejected; the job's error code is in `error.extra["job_code"]`.
+        was rejected: its `error_code`, `error_message` and `error_class` say why. The end is noticed by notification;
+        all waiters of an application share one watch and one query.
         """
         engine = await self._app.ready()
-        loop = asyncio.get_running_loop()
-        end = None if timeout is None else loop.time() + timeout
-        watch = engine.store.watch()
-        while (job := await engine.jobs.get(self.id)).phase is not Phase.FINAL:
-            remaining = 1.0 if end is None else end - loop.time()
-            if remaining <= 0:
-                message = f"job {self.id} is {job.status} after {timeout} s and continues"
-                raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
-            await watch.changed(min(0.1, remaining))
+        job = await engine.results.wait(self.id, timeout)
         if not engine.contract(job.contract).succeeded(job.status):
-            text = f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}"
-            raise JobFailed(text, job_code=job.error_code, status=job.status)
+            raise await engine.results.failure(job)
         value: Any = self._handler.result_value(job.result) if self._handler else job.result
         return value  # type: ignore[no-any-return]
 

@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from detent.core.errors import InvalidInput
-from detent.core.options.job_options import DeclaredOptions, UsingOptions
+from detent.core.options.job_options import UsingOptions
 from detent.core.options.option import fields_of_python
 from detent.engine import Submission
 from detent.handler.context import Context
-from detent.handler.handler import Handler
+from detent.handler.handler import Arguments, Handler
 from detent.handler.sync_context import SyncContext
 
 from .external_transaction import submit_on, submit_on_sync
@@ -82,15 +82,23 @@ class JobDefinition(Generic[P, R]):
         submitted = await engine.jobs.submit(self.submission(self.handler.payload(args, kwargs)))
         return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
 
-    async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[R]]:
-        """Enqueue one job for each mapping of arguments, all in one commit: all of them or none. Handles in order.
+    def arguments(self, *args: P.args, **kwargs: P.kwargs) -> Arguments[P]:
+        """The arguments of one job for `enqueue_many`; type checkers check them like those of `enqueue`.
 
-        Raises what `enqueue` raises.
+        await charge.enqueue_many([charge.arguments(8, amount=5), charge.arguments(9, amount=5)])
+        """
+        return Arguments(self.handler.payload(args, kwargs))
+
+    async def enqueue_many(self, arguments: Sequence[Mapping[str, Any] | Arguments[P]]) -> list[Handle[R]]:
+        """Enqueue one job for each item, all in one commit: all of them or none. Handles in order.
+
+        An item is a mapping of arguments, or made by `arguments`, which type checkers check. Raises what `enqueue`
+        raises; the error has the `index` of the item.
 
             await charge.enqueue_many([{"order_id": 8, "amount": 5}, {"order_id": 9, "amount": 5}])
         """
         engine = await self.app.ready()
-        payloads = [self.handler.payload((), values) for values in arguments]
+        payloads = self.handler.payloads(arguments)
         submitted = await engine.jobs.submit_uniform(self.submission({}), payloads)
         return [Handle(self.app, job.id, self.handler, job.hit) for job in submitted]
 
@@ -131,13 +139,8 @@ class JobDefinition(Generic[P, R]):
     @cached_property
     def _fields(self) -> dict[str, Any]:
         """The options of the declaration and of `using` as fields of a Submission; None keeps what is declared."""
-        declared = {
-            name: getattr(self.handler.options, name) for name in ("contract", *DeclaredOptions.__annotations__)
-        }
         given = {name: value for name, value in self._using.items() if value is not None}
-        return fields_of_python(
-            Submission, {name: value for name, value in (declared | given).items() if value is not None}
-        )
+        return self.handler.declared_fields() | fields_of_python(Submission, given)
 
 
 class Declare(Protocol):

@@ -27,6 +27,7 @@ class HandlerOptions(DeclaredOptions, total=False):
     capture_logs: bool
     park_seconds: Seconds
     strict_steps: bool
+    hand_back_seconds: float
 
 
 class EngineOptions(TypedDict, total=False):

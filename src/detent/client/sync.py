@@ -4,13 +4,16 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from detent.handler.blocking import Blocking, blocking
+from detent.handler.handler import Arguments
 
 from .dead_letters import DeadLetters
 from .handles import Handle
+from .jobs import ACTOR, Jobs
+from .operations import Queues
 from .schedules import Schedules
 
 if TYPE_CHECKING:
@@ -69,15 +72,62 @@ class SyncDeadLetters(Blocking[DeadLetters]):
     discard_many = blocking(DeadLetters.discard_many)
 
 
+class SyncJobs(Blocking[Jobs]):
+    """`app.sync.jobs`: the operations of Jobs as blocking calls, with the same arguments and errors."""
+
+    list = blocking(Jobs.list)
+    show = blocking(Jobs.show)
+    why = blocking(Jobs.why)
+    cancel = blocking(Jobs.cancel)
+    abort = blocking(Jobs.abort)
+    reopen = blocking(Jobs.reopen)
+    cancel_many = blocking(Jobs.cancel_many)
+    requeue_many = blocking(Jobs.requeue_many)
+
+    def __init__(self, client: "SyncClient", jobs: Jobs) -> None:
+        super().__init__(jobs, client.run)
+        self._client = client
+
+    def handle(self, job_id: str) -> SyncHandle[Any]:
+        """The handle of a job: its result, signals, approvals."""
+        return self._client.handle(job_id)
+
+    def requeue(
+        self,
+        job_id: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        tenant: str | None = None,
+        actor: str = ACTOR,
+    ) -> SyncHandle[Any]:
+        """Make a new job of a finished one, and return its handle. Options and errors are those of `Jobs.requeue`."""
+        requeued = self._original.requeue(job_id, payload=payload, reason=reason, tenant=tenant, actor=actor)
+        return SyncHandle(self._client, self._run(requeued))
+
+
+class SyncQueues(Blocking[Queues]):
+    """`app.sync.queues`: the operations of Queues as blocking calls, with the same arguments and errors."""
+
+    list = blocking(Queues.list)
+    pause = blocking(Queues.pause)
+    resume = blocking(Queues.resume)
+
+
 class SyncClient:
     """`app.sync`: the application without an event loop. Calls run on an event loop in a thread of its own, and block.
 
         handle = app.sync.enqueue(charge, order_id=7, amount=100)
         handle.result(timeout=10)
 
-    `schedules` and `dead_letters` have the operations on those. Works after a fork: the child gets its own thread.
+    `jobs`, `queues`, `schedules` and `dead_letters` have the operations on those. Works after a fork: the child gets
+    its own thread.
     """
 
+    jobs: SyncJobs
+    """Lists, cancels and requeues jobs."""
+    queues: SyncQueues
+    """Lists, pauses and resumes queues."""
     schedules: SyncSchedules
     """Adds, edits, pauses, removes, previews and backfills schedules."""
     dead_letters: SyncDeadLetters
@@ -85,6 +135,8 @@ class SyncClient:
 
     def __init__(self, app: "Detent") -> None:
         self._app = app
+        self.jobs = SyncJobs(self, app.jobs)
+        self.queues = SyncQueues(app.queues, self.run)
         self.schedules = SyncSchedules(app.schedules, self.run)
         self.dead_letters = SyncDeadLetters(app.dead_letters, self.run)
         self._reset()
@@ -110,9 +162,28 @@ class SyncClient:
         """
         return SyncHandle(self, self.run(job.enqueue(*args, **kwargs)))
 
-    def enqueue_many(self, job: "JobDefinition[P, R]", arguments: Sequence[Mapping[str, Any]]) -> "list[SyncHandle[R]]":
-        """Enqueue one job for each mapping of arguments, all in one commit: all of them or none."""
+    def enqueue_many(
+        self, job: "JobDefinition[P, R]", arguments: Sequence[Mapping[str, Any] | Arguments[P]]
+    ) -> "list[SyncHandle[R]]":
+        """Enqueue one job for each item, all in one commit: all of them or none; see `JobDefinition.enqueue_many`."""
         return [SyncHandle(self, handle) for handle in self.run(job.enqueue_many(arguments))]
+
+    def handle(self, job_id: str) -> "SyncHandle[Any]":
+        """The handle of a job by its id. Raises NotFound (JOB_NOT_FOUND)."""
+        return SyncHandle(self, self.run(self._app.handle(job_id)))
+
+    def approvals(self, **options: Any) -> list[dict[str, Any]]:
+        """Jobs that wait for an approval, oldest first. Options are those of `Detent.approvals`."""
+        return self.run(self._app.approvals(**options))
+
+    def events(self, **options: Any) -> Iterator[dict[str, Any]]:
+        """The events of all jobs in the order of their commits. Options are those of `Detent.events`."""
+        events = self._app.events(**options)
+        try:
+            while (event := self.run(_next(events))) is not None:
+                yield event
+        finally:
+            self.run(_close(events))
 
     def close(self) -> None:
         """Close the database connections and end the thread; the next call starts both again."""
@@ -138,3 +209,11 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+async def _next(events: AsyncIterator[T]) -> T | None:
+    return await anext(events, None)
+
+
+async def _close(events: Any) -> None:
+    await events.aclose()

@@ -180,8 +180,29 @@ class TransactionTooLong(DetentError, code="TRANSACTION_TOO_LONG", http_status=5
 class JobFailed(DetentError, code="JOB_FAILED", http_status=409):
     """Raised by `handle.result()`: the job ended without a result. It failed, was cancelled or was rejected.
 
-    `extra["job_code"]` is the error code of the job, `extra["status"]` its status.
+    `job_id` and `status` are those of the job; `error_code`, `error_message` and `error_class` (the name of the
+    exception's class) say why it failed, None if it was cancelled or rejected.
+
+        except JobFailed as failed:
+            if failed.error_code == "CARD_DECLINED": ...
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        status: str = "",
+        error_code: str | None = None,
+        error_message: str | None = None,
+        error_class: str | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, status=status, job_code=error_code)
+        self.job_id = job_id
+        self.status = status
+        self.error_code = error_code
+        self.error_message = error_message
+        self.error_class = error_class
 
 
 def invalid_value(error: "ValidationError", path: str = "", *, code: str) -> InvalidInput:

@@ -1,6 +1,7 @@
 """Outcomes of an execution, and the change each one causes: retry or fail, by the rules of the contract."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from detent.core.contract.model import Contract, Move
@@ -42,7 +43,19 @@ class Stopped:
     """The worker shuts down and hands the unfinished job back."""
 
 
-Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """The worker's code cannot bind the payload; newer or older code may. Nothing was run."""
+
+    failure: Failure
+    give_up: Micros
+    """How long the job is handed back to other workers before this failure counts."""
+
+
+Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped | NotBound
+HANDED_BACK = "handed_back"
+"""The reason of the event, and with `job.` the name of the note, of a job whose payload a worker cannot bind."""
+_FIRST_HAND_BACK, _LONGEST_HAND_BACK = 1_000_000, 10_000_000
 
 
 def after_failure(
@@ -129,6 +142,33 @@ def after_stop(
     failure = Failure(contract.code("stopped"), "worker stopped", "WorkerStopped")
     facts = replace(facts, reason="worker_stopped", losses=job.losses)
     return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
+
+
+def after_not_bound(
+    contract: Contract,
+    job: Job,
+    outcome: NotBound,
+    handed_back: Sequence[Micros],
+    now: Micros,
+    facts: Facts,
+    jitter: Jitter = deterministic_jitter,
+) -> Change:
+    """The change for a payload that the worker cannot bind: the job is due again for other workers, uncharged.
+
+    handed_back: the times of the hand-backs in a row before this one. Once `outcome.give_up` has passed since the first
+    one, and under a contract without RELEASE, it is a failure. The delay doubles, so that old workers do not spin.
+    """
+    failure = outcome.failure
+    left = outcome.give_up - (now - handed_back[0] if handed_back else 0)
+    if left <= 0 or not contract.edge(job.status, Move.RELEASE):
+        return after_failure(contract, job, failure, now, facts, jitter)
+    delay = min(_FIRST_HAND_BACK << min(len(handed_back), 5), _LONGEST_HAND_BACK)
+    # Spread, so that the worker that wakes first does not get all jobs of a batch again.
+    delay = min(delay + jitter(job.id, len(handed_back) + 1, delay // 2), left)
+    change = decide(contract, job, Move.RELEASE, now, replace(facts, delay=delay, reason=HANDED_BACK))
+    data = {"error_code": failure.code, "error_message": failure.message, "give_up_at": now + left}
+    change.notes.append(change.after.note(f"job.{HANDED_BACK}", now, facts.actor, data))
+    return change
 
 
 def _interrupted(

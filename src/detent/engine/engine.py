@@ -28,11 +28,13 @@ from .execution.approvals import Approvals
 from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
+from .reads.awaited_results import Results
 from .reads.stats import Statistics
 from .reads.workers import Workers
 from .refusal import SETTLE_REFUSED, Refused, refuse
 from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
+from .submit.declarations import Declarations
 from .submit.quotas import QuotaCache
 
 MAX_LEASE = 86_400.0 * 365
@@ -66,6 +68,7 @@ class Engine(Runtime):
     limits = cached_property(Limits)
     workers = cached_property(Workers)
     stats = cached_property(Statistics)
+    results = cached_property(Results)
     tokens = cached_property(Tokens)
     sessions = cached_property(Sessions)
 
@@ -81,6 +84,7 @@ class Engine(Runtime):
 
     @operators_only
     async def close(self) -> None:
+        self.results.close()
         if self.relay is not None:
             await self.relay.close()
         if self.observer is not None:
@@ -91,7 +95,8 @@ class Engine(Runtime):
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
         store = self.store.sibling()
-        return self._copy(store=store, quota_cache=QuotaCache(store), relay=None, observer=None)
+        caches = {"quota_cache": QuotaCache(store), "declarations": Declarations(store)}
+        return self._copy(store=store, **caches, relay=None, observer=None)
 
     def scoped(self, *, tenant: str | None, payloads: bool = True, reach: Reach | None = None) -> "Engine":
         """This engine limited to one tenant; None: to no other than it is. payloads False: it neither searches,

@@ -31,6 +31,7 @@ from detent.system.ids import RandomIds
 from .execution.parents import process_child_events
 from .payload_access import redact_audit, searched_outside
 from .refusal import Refused, unwrap
+from .submit.declarations import Declarations
 from .submit.quotas import QuotaCache
 from .submit.submission import DEFAULT_TENANT, MAX_PAYLOAD
 from .tracing import Tracer
@@ -94,6 +95,7 @@ class Runtime:
         self.stream_retry = stream_retry or {}
         """Fields of RetryRule that differ in this process, for contracts that use the stream and are not frozen."""
         self.quota_cache = QuotaCache(store)
+        self.declarations = Declarations(store)
 
     def contract(self, name: str | None) -> Contract:
         return find_contract(self.contracts, name)

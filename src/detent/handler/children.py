@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from detent.core.child_ids import ANY, END, FAILURE, child_id
 from detent.core.errors import DetentError, InvalidInput
@@ -21,10 +21,13 @@ from .outcomes import WaitTimeout
 from .transaction import check_no_transaction
 
 if TYPE_CHECKING:
-    from .handler import Handler
+    from .handler import Arguments, Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+R4 = TypeVar("R4")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -212,6 +215,31 @@ class ChildJobs:
         raise self._context._suspend(name, CHILDREN, timeout, children=unfinished, wakes_on=wakes_on)
 
 
+class BlockingGather(Protocol):
+    """`gather` of a plain handler's context; see `Context.gather`."""
+
+    @overload
+    def __call__(self, one: Child[R], two: Child[R2], /, *, timeout: float | None = None) -> tuple[R, R2]: ...
+
+    @overload
+    def __call__(
+        self, one: Child[R], two: Child[R2], three: Child[R3], /, *, timeout: float | None = None
+    ) -> tuple[R, R2, R3]: ...
+
+    @overload
+    def __call__(
+        self, one: Child[R], two: Child[R2], three: Child[R3], four: Child[R4], /, *, timeout: float | None = None
+    ) -> tuple[R, R2, R3, R4]: ...
+
+    @overload
+    def __call__(self, *children: Child[R], timeout: float | None = None) -> list[R]: ...
+
+    @overload
+    def __call__(
+        self, *children: Child[R], timeout: float | None = None, return_exceptions: bool
+    ) -> list[R | ChildFailed]: ...
+
+
 class ChildCalls(EngineContext):
     """The calls of an async handler's context that start children and wait for them."""
 
@@ -234,7 +262,9 @@ class ChildCalls(EngineContext):
         """
         return self.children.create(job, job.handler.payload(args, kwargs))
 
-    async def enqueue_many(self, job: Enqueueable[..., R], arguments: Sequence[Mapping[str, Any]]) -> list[Child[R]]:
+    async def enqueue_many(
+        self, job: Enqueueable[P, R], arguments: "Sequence[Mapping[str, Any] | Arguments[P]]"
+    ) -> list[Child[R]]:
         """Enqueue one child for each mapping of arguments, in batches of 500, and return them in order.
 
             children = await ctx.enqueue_many(resize, [{"image": n} for n in range(1_000)])
@@ -242,18 +272,39 @@ class ChildCalls(EngineContext):
 
         Raises what `enqueue` raises.
         """
-        children = [self.children.create(job, job.handler.payload((), values)) for values in arguments]
+        children = [self.children.create(job, payload) for payload in job.handler.payloads(arguments)]
         await self.children.send(children)
         return children
 
+    @overload
+    async def gather(self, one: Child[R], two: Child[R2], /, *, timeout: float | None = None) -> tuple[R, R2]: ...
+
+    @overload
     async def gather(
-        self, *children: Child[R], timeout: float | None = None, return_exceptions: bool = False
-    ) -> list[R]:
+        self, one: Child[R], two: Child[R2], three: Child[R3], /, *, timeout: float | None = None
+    ) -> tuple[R, R2, R3]: ...
+
+    @overload
+    async def gather(
+        self, one: Child[R], two: Child[R2], three: Child[R3], four: Child[R4], /, *, timeout: float | None = None
+    ) -> tuple[R, R2, R3, R4]: ...
+
+    @overload
+    async def gather(self, *children: Child[R], timeout: float | None = None) -> list[R]: ...
+
+    @overload
+    async def gather(
+        self, *children: Child[R], timeout: float | None = None, return_exceptions: bool
+    ) -> list[R | ChildFailed]: ...
+
+    async def gather(self, *children: Child[Any], timeout: float | None = None, return_exceptions: bool = False) -> Any:
         """Wait for children and return their results in order; the job leaves its worker meanwhile.
 
         timeout: seconds; raises WaitTimeout when they pass. The children are not cancelled.
         return_exceptions: False raises ChildFailed as soon as one child failed; True waits for all of them and puts
         each ChildFailed in its place of the list.
+
+        Up to four children of different types keep their types: `size, name = await ctx.gather(child, other)`.
 
         Raises NotSupported (CONTRACT_LACKS_MOVE) if the contract of this job has no waiting status.
         """

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -26,6 +25,7 @@ from detent.ports.store import OpenTransaction
 from .approvals import ApprovalCalls
 from .base_context import Numbers
 from .children import ChildCalls
+from .json_values import JSON_ERRORS, adapter_of, first_line, from_json
 from .outcomes import WaitTimeout
 from .step_retries import NO_RETRIES, StepRetries, split_options
 from .steps import NOT_RECORDED, StepCall, Steps
@@ -210,7 +210,17 @@ class Context(ChildCalls, ApprovalCalls):
         await self._begin_call("a transaction")
         return await self._engine.store.begin()
 
-    async def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal") -> Any:
+    @overload
+    async def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal") -> Any: ...
+
+    @overload
+    async def wait_for(
+        self, name: str, timeout: Seconds | None = None, *, kind: str = "signal", type: type[R]
+    ) -> R: ...
+
+    async def wait_for(
+        self, name: str, timeout: Seconds | None = None, *, kind: str = "signal", type: Any = Any
+    ) -> Any:
         """Wait for the signal `name` and return its data; the job leaves its worker meanwhile.
 
         Signals are sent with `handle.signal(name, data)`, REST or `detent jobs signal`; one that came early is kept.
@@ -219,11 +229,13 @@ class Context(ChildCalls, ApprovalCalls):
 
         timeout: seconds, at most 1e9, a timedelta, or text like "5m"; None waits without end.
         kind: "signal", "webhook", "human" or "timer"; shown to people, no other effect.
+        type: the type of the data, for example a pydantic model. Default: plain JSON.
 
-        Raises WaitTimeout, InvalidInput (WAIT_INVALID, WAIT_KIND_UNKNOWN, TRANSACTION_OPEN), and NotSupported
-        (CONTRACT_LACKS_MOVE) if the contract has no waiting status. Do not catch BaseException around a wait.
+        Raises WaitTimeout, InvalidInput (SIGNAL_INVALID if the data is not of this type; WAIT_INVALID,
+        WAIT_KIND_UNKNOWN, TRANSACTION_OPEN), and NotSupported (CONTRACT_LACKS_MOVE) if the contract has no waiting
+        status. Do not catch BaseException around a wait.
 
-            answer = await ctx.wait_for("confirmed", timeout=3600)
+            answer = await ctx.wait_for("confirmed", timeout=3600, type=Answer)
         """
         check_name(name, "wait name")
         if kind not in WAIT_KINDS:
@@ -231,7 +243,11 @@ class Context(ChildCalls, ApprovalCalls):
         signal = await self._recorded_signal(name, kind, timeout)
         if signal.timed_out:
             raise WaitTimeout(f"signal {name!r} was not sent to job {self.job_id} before the timeout")
-        return json.loads(signal.data)
+        try:
+            return from_json(adapter_of(type), signal.data)
+        except JSON_ERRORS as error:
+            message = f"the data of signal {name!r} is not what the handler expects: {first_line(error)}"
+            raise InvalidInput(f"{message}; job {self.job_id} keeps the first one", code="SIGNAL_INVALID") from None
 
     async def sleep(self, seconds: Seconds, *, name: str = "sleep") -> None:
         """Leave the worker for `seconds` (0 to 1e9); no slot is held meanwhile.

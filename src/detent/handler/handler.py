@@ -4,21 +4,37 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, get_type_hints
 
 import pydantic
 import pydantic_core
 
 from detent.core.errors import InvalidInput
 from detent.core.options.backoff import Backoff
+from detent.core.options.job_options import DeclaredOptions, JobOptions
+from detent.core.options.option import fields_of_python
+from detent.ports.listing import Declaration
 
 from .base_context import PARK_SECONDS, BaseContext
 from .hooks import Hooks
 from .json_values import JSON_ERRORS, KEEP_NAN, SCHEMA_ERRORS, Adapter, adapter_of, first_line, from_json, to_json
 
+P = ParamSpec("P")
 MODES = ("auto", "thread", "process")
+HAND_BACK_SECONDS = 900.0
 _FIELD = "argument_"
 """Prefix of field names in the argument model. The argument's name is the alias, so that it may be `json` or `copy`."""
+
+
+class Arguments(Generic[P]):
+    """The checked arguments of one job for `enqueue_many`, made by `JobDefinition.arguments`."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self.payload = payload
+
+
+class PayloadNotBound(InvalidInput, code="PAYLOAD_INVALID"):
+    """The stored payload does not fit the parameters of the handler in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,8 @@ class Options:
     """A wait that may last longer than this is parked."""
     strict_steps: bool = False
     """True: a recorded step that the code no longer calls is an error instead of a note."""
+    hand_back_seconds: float = HAND_BACK_SECONDS
+    """How long a job whose payload does not fit is handed back to other workers before it fails."""
 
 
 @dataclass(slots=True)
@@ -74,6 +92,17 @@ class Handler:
         except ValueError as error:
             raise InvalidInput(f"{self.name}: {first_line(error)}", code="PAYLOAD_INVALID") from None
 
+    def payloads(self, arguments: Sequence[Mapping[str, Any] | Arguments[Any]]) -> list[dict[str, Any]]:
+        """The payloads of several jobs. Raises PAYLOAD_INVALID with the `index` of the first that is wrong."""
+        payloads = []
+        for index, values in enumerate(arguments):
+            try:
+                payloads.append(values.payload if isinstance(values, Arguments) else self.payload((), values))
+            except InvalidInput as error:
+                extra = {**error.extra, "index": index}
+                raise InvalidInput(f"item {index}: {error.message}", code=error.code, **extra) from None
+        return payloads
+
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
             message = f"{self.name} takes {len(self.parameters)} arguments, got {len(args)}"
@@ -88,18 +117,34 @@ class Handler:
         return {**named, **kwargs}
 
     def call_arguments(self, payload: str) -> dict[str, Any]:
-        """The stored payload as keyword arguments, in the annotated types. Raises PAYLOAD_INVALID."""
+        """The stored payload as keyword arguments, in the annotated types. Raises PayloadNotBound."""
         if self.arguments is None:
             arguments: dict[str, Any] = json.loads(payload) if payload != "{}" else {}
             if arguments and not self.free_form:
-                raise InvalidInput(f"{self.name} takes no arguments, got {sorted(arguments)}", code="PAYLOAD_INVALID")
+                raise PayloadNotBound(f"{self.name} takes no arguments, got {sorted(arguments)}")
             return arguments
         try:
             checked = self.arguments.model_validate_json(payload)
         except pydantic.ValidationError as error:
-            raise _invalid_payload(self.name, error) from None
+            raise _invalid_payload(self.name, error, PayloadNotBound) from None
         named = {name: getattr(checked, f"{_FIELD}{n}") for n, name in enumerate(self.parameters)}
         return {**named, **(checked.model_extra or {})}
+
+    def declared_fields(self) -> dict[str, Any]:
+        """The declared options as fields of a submission."""
+        options = {name: getattr(self.options, name) for name in ("contract", *DeclaredOptions.__annotations__)}
+        return fields_of_python(JobOptions, {name: value for name, value in options.items() if value is not None})
+
+    def declaration(self) -> Declaration:
+        """The declaration that workers publish, so that other processes can check payloads and know the options."""
+        schema: dict[str, Any] | None = {"type": "object", "additionalProperties": self.free_form}
+        if self.arguments is not None:
+            try:
+                schema = self.arguments.model_json_schema()
+            except pydantic.errors.PydanticInvalidForJsonSchema:
+                schema = None
+        options = json.dumps(self.declared_fields(), sort_keys=True)
+        return Declaration(self.name, options, None if schema is None else json.dumps(schema, sort_keys=True))
 
     def result_text(self, value: Any) -> str | None:
         """The result as stored JSON. Raises RESULT_INVALID, which fails the job for good."""
@@ -204,11 +249,13 @@ def _result_adapter(name: str, annotation: Any) -> Adapter | None:
         raise InvalidInput(f"{name}: return annotation: {first_line(error)}", code="HANDLER_INVALID") from None
 
 
-def _invalid_payload(name: str, error: pydantic.ValidationError) -> InvalidInput:
+def _invalid_payload(
+    name: str, error: pydantic.ValidationError, kind: type[InvalidInput] = InvalidInput
+) -> InvalidInput:
     errors = [
         {"field": ".".join(map(str, problem["loc"])), "problem": problem["msg"]}
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     ]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     message = f"{name}: {errors[0]['field'] or 'payload'}: {errors[0]['problem']}{more}"
-    return InvalidInput(message, code="PAYLOAD_INVALID", errors=errors)
+    return kind(message, code="PAYLOAD_INVALID", errors=errors)

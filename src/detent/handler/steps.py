@@ -9,6 +9,7 @@ from typing import Any
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.core.job import Step
 from detent.engine.execution import steps as acts
+from detent.engine.execution.settle import MAX_RESULT
 from detent.system.retry import OUTAGE
 
 from .argument_digest import digest_of
@@ -18,7 +19,6 @@ from .step_retries import NO_RETRIES, StepRetries
 from .transaction import Scope
 
 log = logging.getLogger("detent.handler.steps")
-MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
 """What `recorded_result` returns for a step without a record."""

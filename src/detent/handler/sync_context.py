@@ -4,14 +4,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from detent.core.options.backoff import Backoff
 from detent.core.options.job_options import Seconds
 
 from .base_context import BaseContext
 from .blocking import Blocking, Run, blocking
-from .children import Child, Enqueueable
+from .children import BlockingGather, Child, Enqueueable
 from .context import Context
 from .outcomes import CancelRequested, SoftTimeout, Suspend
 from .step_retries import NO_RETRIES, split_options
@@ -40,13 +40,22 @@ class SyncContext(BaseContext, Blocking[Context]):
         self.state = context.state
         self._deadline_at = context._deadline_at
 
-    wait_for = blocking(Context.wait_for)
     sleep = blocking(Context.sleep)
     wait_until = blocking(Context.wait_until)
     progress = blocking(Context.progress)
     approval = blocking(Context.approval)
     enqueue_many = blocking(Context.enqueue_many)
-    gather = blocking(Context.gather)
+    gather = cast(BlockingGather, blocking(cast(Any, Context.gather)))
+
+    @overload
+    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any: ...
+
+    @overload
+    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: type[T]) -> T: ...
+
+    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: Any = Any) -> Any:
+        """Wait for the signal `name` and return its data. Arguments and errors are those of `Context.wait_for`."""
+        return self._run(self._original.wait_for(name, timeout, kind=kind, type=type))
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """Enqueue a child job of this job now, and return it; pass it to `gather` for its result.

@@ -75,9 +75,22 @@ class WorkerCommand(NamedTuple):
     at: Micros
 
 
-class WorkerTable(Protocol):
-    """Registered workers, the commands sent to them, and the jobs that were taken back from lost workers."""
+class Declaration(NamedTuple):
+    """A job type as a worker declares it."""
 
+    job_type: str
+    options: str
+    """The declared options as JSON, with the names of REST."""
+    schema: str | None
+    """The JSON schema of the payload; None: it has none, so payloads are not checked."""
+
+
+class WorkerTable(Protocol):
+    """Registered workers, the job types they declare, the commands sent to them, and the jobs that were taken back from
+    lost workers."""
+
+    async def put_declaration(self, declaration: Declaration) -> None: ...
+    async def list_declarations(self) -> list[Declaration]: ...
     async def put_worker(self, worker: WorkerRow) -> None: ...
     async def list_workers(self) -> list[WorkerRow]: ...
     async def drop_worker(self, worker_id: str) -> None: ...

@@ -68,8 +68,11 @@ class Store(Protocol):
 
     async def begin(self) -> OpenTransaction: ...
 
-    def watch(self) -> "Watch":
-        """Watch for commits from now on. To miss none: create the watch, then read, then wait."""
+    def watch(self, *, ends: bool = False) -> "Watch":
+        """Watch for commits from now on. To miss none: create the watch, then read, then wait.
+
+        ends: be notified when jobs end, in any process, instead of when jobs become claimable.
+        """
         ...
 
     async def settle_and_claim(

@@ -200,6 +200,14 @@ INSERT INTO detent.audit (at, actor, act, subject, tenant_id, reason, data) VALU
 -- Index for a subject: audit_subject.
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM detent.audit WHERE {where} ORDER BY n DESC LIMIT :limit;
 
+-- name: put_declaration
+INSERT INTO detent.declarations (job_type, options, schema, declared_at) VALUES (:job_type, :options, :schema, :now)
+ON CONFLICT (job_type) DO UPDATE SET options = excluded.options, schema = excluded.schema,
+  declared_at = excluded.declared_at;
+
+-- name: declarations
+SELECT job_type, options, schema FROM detent.declarations;
+
 -- name: put_worker
 INSERT INTO detent.workers ({worker_columns}) VALUES ({worker_places})
 ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,

@@ -13,7 +13,7 @@ from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
 from detent.core.job import Change, DeadLetter, Event, Job, Loss, Micros, Note, Signal, SignalKey, Step
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
-from detent.ports.listing import Backlog, Filter, WorkerCommand, WorkerRow
+from detent.ports.listing import Backlog, Declaration, Filter, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
 from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
@@ -198,6 +198,12 @@ class TxQueries(
         text = json.dumps(dict(held))
         lost = frozenset(row[0] for row in await self.query("not_held", held=text, now=self.now))
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
+
+    async def put_declaration(self, declaration: Declaration) -> None:
+        await self.change("put_declaration", **declaration._asdict(), now=self.now)
+
+    async def list_declarations(self) -> list[Declaration]:
+        return await self.fetch(Declaration, "declarations")
 
     async def put_worker(self, worker: WorkerRow) -> None:
         await self.change("put_worker", **asdict(worker))

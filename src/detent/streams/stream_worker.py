@@ -14,7 +14,7 @@ from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
-from detent.core.outcome import Failed, Stopped, Succeeded
+from detent.core.outcome import Failed, NotBound, Stopped, Succeeded
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
 from detent.engine.execution.settle import sanitize
@@ -234,7 +234,7 @@ def _result_message(worker: str, settlement: Settlement) -> dict[str, str] | Non
     match settlement.outcome:
         case Succeeded(result):
             return {**head, "status": ResultStatus.SUCCEEDED, "output": result or "null"}
-        case Failed(failure):
+        case Failed(failure) | NotBound(failure):  # a stream contract has no RELEASE
             error = {"error": sanitize(failure.message) or "", "error_code": sanitize(failure.code) or ""}
             retryable = "false" if failure.retryable is False else "true"
             return {**head, "status": ResultStatus.FAILED, **error, "retryable": retryable}

@@ -284,8 +284,8 @@ class CrashPointStore:
     def sibling(self) -> "CrashPointStore":
         return self
 
-    def watch(self) -> Watch:
-        return self._store.watch()
+    def watch(self, *, ends: bool = False) -> Watch:
+        return self._store.watch(ends=ends)
 
 
 class _CrashPointTransaction:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
 from detent.core.job import Failure, Micros
-from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
+from detent.core.outcome import Cancelled, Failed, NotBound, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.handler.base_context import BaseContext
 from detent.handler.blocking import Run
 from detent.handler.context import Context
-from detent.handler.handler import Handler
+from detent.handler.handler import Handler, PayloadNotBound
 from detent.handler.lease import Lease, LeaseClock, Reading
 from detent.handler.outcomes import Cancel, CancelRequested, Fail, Interrupted, Retry, Snooze, SoftTimeout, Suspend
 from detent.handler.stop_requests import Interruptible, StopRequests
@@ -256,6 +256,8 @@ def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
             return Cancelled(error.reason)
         if isinstance(error, Interrupted):
             return Stopped()
+        if isinstance(error, PayloadNotBound):
+            return NotBound(failure_of(error, handler, codes), int(handler.options.hand_back_seconds * SECOND))
         return Failed(failure_of(error, handler, codes))
     except Exception as unreadable:
         name = type(error).__name__

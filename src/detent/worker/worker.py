@@ -12,7 +12,7 @@ from typing import Any
 
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Micros
-from detent.core.outcome import Outcome, Stopped
+from detent.core.outcome import NotBound, Outcome, Stopped
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
@@ -365,6 +365,8 @@ class Worker:
             task.uncancel()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
+        if isinstance(outcome, NotBound):
+            log.warning("job %s: the code of this worker cannot run it: %s", claimed.id, outcome.failure.message)
         self._histograms.record_execution(claimed, self._clock.monotonic() - began)
         in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
         self._state_changed.set()

@@ -32,6 +32,7 @@ from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.engine.reads import responses
+from detent.engine.reads.listing import check_status
 from detent.engine.reads.views import job_view
 from detent.engine.reads.why import last_traceback
 from detent.observability.job_logs import CAPTURED
@@ -88,6 +89,7 @@ def list_jobs(
         return
 
     async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
+        check_status(engine.contracts, filter.status)
         page, next_cursor = await engine.jobs.page(filter, seconds=inf)
         return [(engine.contract(job.contract), job) for job in page], next_cursor
 
@@ -106,6 +108,7 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
+    check_status(engine.contracts, filter.status)
     page, _ = await engine.jobs.page(filter, seconds=inf)
     counts = await engine.store.read(lambda tx: tx.stats.counts())
     totals = {phase: sum(n for _, _, counted_phase, n in counts if counted_phase == phase) for phase in Phase}
@@ -214,6 +217,7 @@ def export(
 
 
 async def _ids(engine: Engine, job_ids: list[str], filter: Filter) -> AsyncIterator[str]:
+    check_status(engine.contracts, filter.status)
     for job_id in job_ids:
         yield job_id
     cursor: str | None = None

@@ -28,12 +28,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 async def run_up(
     app: Detent,
     listening: socket.socket,
+    settings: Settings,
     slots: int,
     grace_seconds: float | None,
     *,
     until_idle: bool,
     screen: bool,
-    is_open: bool,
 ) -> int:
     """Run the worker and the server until stopped; with a screen, redraw it twice per second."""
     engine = await app.ready()
@@ -41,7 +41,7 @@ async def run_up(
     worker = await app.worker(
         slots=slots, grace_seconds=grace_seconds, until_idle=until_idle, exclude_contracts=excluded
     )
-    server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
+    server = make_server(app, settings, own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.create_task(keep_running(start)) for start in (*app.companions, *background)]
     if screen:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Host = Annotated[str, option("The address to listen on.")]
 Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
+KnownTypesOnly = Annotated[bool, option("Refuse jobs of a type that no worker has declared.")]
 
 
 def serve(
@@ -23,27 +24,33 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8400,
     url: AppUrl = None,
+    known_types_only: KnownTypesOnly = False,
     *,
     logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
-    """Serve the REST API and the dashboard until SIGTERM or Ctrl-C. Without APP, payloads are not validated."""
+    """Serve the REST API and the dashboard until SIGTERM or Ctrl-C.
+
+    Jobs get the options that workers declared for their type, and their payloads are checked.
+    """
     from detent.web.http.serving import run
 
     logs.configure()
     application = load_app(app, url) if app else Detent(url or default_url())
     durable = describe(application.url).durability  # starts an event loop, so it cannot be called inside the one below
-    return run(_serve(application, host, port, durable, as_json))
+    return run(_serve(application, host, port, durable, as_json, known_types_only))
 
 
-async def _serve(application: Detent, host: str, port: int, durable: str, as_json: bool) -> int:
+async def _serve(application: Detent, host: str, port: int, durable: str, as_json: bool, known_types_only: bool) -> int:
     from detent.web.http.serving import bind, make_server, prepare_access
     from detent.web.http.settings import Settings
 
     try:
         with bind(host, port) as listening:
             access = await prepare_access(await when_available(application.ready), host, actor_or_user(None))
-            settings = Settings.from_environment(open_without_tokens=access.is_open, sweep=True)
+            settings = Settings.from_environment(
+                open_without_tokens=access.is_open, sweep=True, known_types_only=known_types_only
+            )
             server = make_server(application, settings)
             view, lines = start_message(application, listening.getsockname(), durable, access)
             print_result(as_json, view, *lines)

@@ -12,8 +12,8 @@ import typer
 from detent.cli.diagnose.database import describe, scripts
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, LogOptions, TableOptions
-from detent.cli.options import AppUrl, AsJson, LogLevel, OptionalApp, actor_or_user, option
-from detent.cli.output import print_result
+from detent.cli.options import App, AppUrl, AsJson, LogLevel, OptionalApp, actor_or_user, option
+from detent.cli.output import print_result, print_warning
 from detent.client.connect import default_url, shown_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
@@ -22,7 +22,7 @@ from detent.engine.reads.views import submitted_view
 from detent.observability.settings import load_settings
 
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
-from .serve import Host, Port, start_message
+from .serve import Host, KnownTypesOnly, Port, start_message
 from .supervisor import SupervisionOptions
 
 DEMO = Path("examples/demo.py")
@@ -104,12 +104,14 @@ def up(
     no_screen: Annotated[bool, option("Print log lines instead of the live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
+    known_types_only: KnownTypesOnly = False,
     *,
     logs: LogOptions,
     as_json: AsJson = False,
 ) -> int:
     """Migrate, then run worker, API, dashboard, live view and the application's companions in one process."""
     from detent.web.http.serving import bind, prepare_access, run
+    from detent.web.http.settings import Settings
 
     from .live import run_up
 
@@ -127,8 +129,9 @@ def up(
         work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
         message = f"up on {view['url']} ({view['durability']}): {work}"
         print_result(as_json, {**view, "job_types": types}, message, *lines)
-        live = partial(run_up, application, listening, slots, grace_seconds, until_idle=until_idle)
-        return run(live(screen=screen, is_open=access.is_open))
+        settings = Settings.from_environment(open_without_tokens=access.is_open, known_types_only=known_types_only)
+        live = partial(run_up, application, listening, settings, slots, grace_seconds)
+        return run(live(until_idle=until_idle, screen=screen))
 
 
 def _demo() -> str:
@@ -149,18 +152,31 @@ def _queue_names(text: str | None) -> list[str] | None:
 
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
-    options: Annotated[dict[str, Any], TableOptions(Submission, defaults=True)],
+    options: Annotated[dict[str, Any], TableOptions(Submission)],
     actor: ActorOptions,
+    app: App = None,
+    known_types_only: KnownTypesOnly = False,
+    *,
     connection: ConnectionOptions,
 ) -> None:
-    """Enqueue one job. Needs no application: a job whose type no worker handles yet waits for one."""
-    submission = Submission(job_type, **options, actor=actor.scope().actor)
+    """Enqueue one job. Needs no application: workers declare their job types in the database.
+
+    Options that are not set are those of the declaration, and the payload is checked against it. A job whose type no
+    worker declares waits for one.
+    """
+    application = load_app(app) if app else None
+    requested = Submission(job_type, **options, actor=actor.scope().actor)
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
+        if application is not None:
+            engine.declarations.own = application.declaration_of
+        submission, warning = await engine.declarations.apply(requested, options, known_only=known_types_only)
         submitted = await engine.jobs.submit(submission)
-        return engine.contract(submitted.job.contract), submitted
+        return engine.contract(submitted.job.contract), replace(submitted, warnings=(warning,) if warning else ())
 
-    job_contract, submitted = connection.run(act)
+    job_contract, submitted = connection.with_app(application).run(act)
+    for warning in submitted.warnings:
+        print_warning(warning["message"])
     existing = " (existing job with this key; no new job was created)" if submitted.hit else ""
     message = f"{submitted.job.id} {submitted.job.status}{existing}"
     connection.print_result(submitted_view(job_contract, submitted), message)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from detent.core.approval import Approval
@@ -14,16 +15,19 @@ from detent.core.child_ids import FAILURE, should_wake
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease, StepMismatch, StoreRefused
-from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait, unchanged
+from detent.core.job import APPROVAL, CHILDREN, Change, Event, Facts, Failure, Job, Micros, Wait, unchanged
 from detent.core.outcome import (
+    HANDED_BACK,
     Cancelled,
     Failed,
+    NotBound,
     Outcome,
     Snoozed,
     Stopped,
     Succeeded,
     Waits,
     after_failure,
+    after_not_bound,
     after_stop,
 )
 from detent.engine.refusal import SETTLE_REFUSED, Refused, find_leased, refuse, unwrap
@@ -34,6 +38,8 @@ from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
 
+MAX_RESULT = 1 << 20
+"""Bytes of the result of a job or of a step."""
 UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
 
@@ -98,10 +104,15 @@ def check_outcome(outcome: Outcome) -> None:
 
 def _check_result(text: str) -> None:
     try:
-        text.encode()
+        size = len(text.encode())
         json.loads(text)
     except (ValueError, RecursionError, AttributeError) as error:
         raise InvalidInput(f"the result is not JSON text: {error}", code="RESULT_INVALID") from None
+    if size > MAX_RESULT:
+        message = (
+            f"the result has {size} bytes, the limit is {MAX_RESULT}; store the data elsewhere and return a reference"
+        )
+        raise InvalidInput(message, code="RESULT_TOO_LARGE", size=size, limit=MAX_RESULT)
 
 
 async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Settlement) -> Change | Refused:
@@ -191,6 +202,17 @@ async def _decide_outcome(
             return await _wait(runtime, tx, contract, job, wait, facts)
         case Stopped():
             return after_stop(contract, job, tx.now, facts, runtime.jitter)
+        case NotBound(failure):
+            outcome = replace(outcome, failure=_sanitize_failure(failure))
+            handed_back = _handed_back(contract, await tx.log.events(job.id))
+            return after_not_bound(contract, job, outcome, handed_back, tx.now, facts, runtime.jitter)
+
+
+def _handed_back(contract: Contract, events: Sequence[Event]) -> list[Micros]:
+    """When workers handed the job back in a row up to now, oldest first; an execution that ran ends the row."""
+    ended = [event for event in events if event.source and contract.phase(event.source) is Phase.LEASED]
+    row = takewhile(lambda event: (event.data or {}).get("reason") == HANDED_BACK, reversed(ended))
+    return [event.at for event in row][::-1]
 
 
 def _sanitize_failure(failure: Failure) -> Failure:

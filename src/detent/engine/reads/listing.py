@@ -1,9 +1,10 @@
 """Pages of jobs and dead letters, newest first. A filter with rare matches reads a bounded number of rows per page."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from typing import TypeVar
 
+from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Job
 from detent.engine.runtime import Runtime
@@ -51,3 +52,11 @@ def _windows(chosen: Filter) -> tuple[int, int]:
         return chosen.limit + 1, _MAX_WINDOW
     searched = chosen.text is not None or chosen.text_outside is not None
     return (_TEXT_WINDOW, _MAX_TEXT_WINDOW) if searched else (_WINDOW, _MAX_WINDOW)
+
+
+def check_status(contracts: Mapping[str, Contract], status: str | None) -> None:
+    """Raise InvalidInput (STATUS_UNKNOWN) for a status that none of these contracts has."""
+    known = {name for contract in contracts.values() for name in contract.statuses}
+    if status is not None and status not in known:
+        message = f"no contract has the status {status!r}; the statuses are {', '.join(sorted(known))}"
+        raise InvalidInput(message, code="STATUS_UNKNOWN", field="status")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, cas
 from detent.core.options.job_options import JobKeys, RunOptions
 from detent.core.options.option import REST, options_of
 from detent.core.times import iso
+from detent.engine.submit.declarations import Warning
 
 JsonObject = dict[str, Any]
 C = TypeVar("C", bound=type)
@@ -106,6 +107,9 @@ class SubmitResponse(TypedDict):
     idempotent_hit: Annotated[bool, "True if the job existed before."]
     job: Job
     task: NotRequired[Annotated[JsonObject | None, "The task, for contracts that identify jobs by task_id."]]
+    warnings: NotRequired[
+        Annotated[list[Warning], "Why the job may not run: JOB_TYPE_UNKNOWN if no worker declares it."]
+    ]
 
 
 class Task(TypedDict):

@@ -89,6 +89,8 @@ def submitted_view(contract: Contract, submitted: Submitted) -> responses.Submit
     """The response of POST /jobs."""
     job = submitted.job
     view: responses.SubmitResponse = {"idempotent_hit": submitted.hit, "job": job_view(contract, job)}
+    if submitted.warnings:
+        view["warnings"] = list(submitted.warnings)
     if contract.keys.task_id_is_key:
         view["task"] = contract.view(job)
     return view

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import APPROVAL, CHILDREN, Event, Job, Micros, Note
+from detent.core.outcome import HANDED_BACK
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
@@ -252,7 +253,17 @@ def _not_due(snapshot: Snapshot) -> Iterator[Why]:
         return
     details = {"due_at": iso(job.due_at), "error_code": job.error_code, **_traceback(snapshot)}
     cause = f", the retry after {job.error_code}" if job.error_code else ""
-    yield Why("NOT_DUE", f"it is not due until {moment(snapshot.now, job.due_at)}{cause}", details)
+    until = f"it is not due until {moment(snapshot.now, job.due_at)}{cause}"
+    handed_back = [n for n in snapshot.notes if n.name == f"job.{HANDED_BACK}" and n.seq == job.version]
+    if not handed_back:
+        yield Why("NOT_DUE", until, details)
+        return
+    note, data = handed_back[0], handed_back[0].data or {}
+    give_up_at = data.get("give_up_at")
+    details |= {"worker": note.actor, "problem": data.get("error_message"), "give_up_at": iso(give_up_at)}
+    problem = f"the code of worker {note.actor} cannot run it ({data.get('error_message') or 'invalid payload'})"
+    how = f"start workers with code that can, it fails after {moment(snapshot.now, give_up_at)}"
+    yield Why("HANDED_BACK", f"{problem}, so it was handed back; {how}; {until}", details)
 
 
 def _cancel_requested(snapshot: Snapshot) -> Iterator[Why]:

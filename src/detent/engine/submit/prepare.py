@@ -22,6 +22,7 @@ from detent.engine.runtime import Runtime
 from detent.ports.tx import JobTable, Tx
 
 from . import quotas
+from .declarations import Warning
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
 
 _stored_options = attrgetter(*STORED_WITH_JOBS)
@@ -33,6 +34,7 @@ class Submitted:
 
     job: Job
     hit: bool = False
+    warnings: tuple[Warning, ...] = ()
 
 
 class SubmittedId(NamedTuple):

@@ -17,7 +17,13 @@ T = TypeVar("T")
 _TEST_INTERVAL_SECONDS = 15.0
 _TEST_TIMEOUT_SECONDS = 5.0
 _NOTIFY_INTERVAL_SECONDS = 0.005
-_NOTIFY = "SELECT pg_notify($1, '')"
+_ENDS_INTERVAL_SECONDS = 0.04
+_AWAITED_INTERVAL_SECONDS = 5.0
+_POLL_SECONDS_WITHOUT_LISTEN = 0.1
+_NOTIFY = "SELECT pg_notify($1, $2)"
+READY, TEST, ENDED, AWAITED, LISTENING = "", "test", "ended", "awaited", "listening"
+"""Payloads of notifications: jobs became claimable; a test of the listener; jobs ended; a process awaits ends of jobs;
+a process has begun to listen and does not know yet whether ends are awaited."""
 _CONNECTION_ERRORS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
@@ -52,11 +58,18 @@ class SideConnection:
 
 
 class Notifier:
-    """Sends NOTIFY to other processes. Requests that arrive while one is sent, or within 5 ms after it, become one."""
+    """Sends NOTIFY to other processes. Requests that arrive while one is sent, or within an interval, become one."""
 
-    def __init__(self, side_connection: SideConnection, channel: str) -> None:
+    def __init__(
+        self,
+        side_connection: SideConnection,
+        channel: str,
+        payload: str = READY,
+        interval_seconds: float = _NOTIFY_INTERVAL_SECONDS,
+    ) -> None:
         self._side_connection = side_connection
-        self._channel = channel
+        self._values = (channel, payload)
+        self._interval_seconds = interval_seconds
         self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,8 +82,8 @@ class Notifier:
         while self._requested.is_set():
             self._requested.clear()
             with suppress(*_CONNECTION_ERRORS):  # a lost notification costs one poll
-                await self._side_connection.run(lambda connection: connection.execute(_NOTIFY, self._channel))
-            await asyncio.sleep(_NOTIFY_INTERVAL_SECONDS)
+                await self._side_connection.run(lambda connection: connection.execute(_NOTIFY, *self._values))
+            await asyncio.sleep(self._interval_seconds)
 
     async def close(self) -> None:
         """Waits for a requested NOTIFY to be sent; without it a worker would sleep until its next poll."""
@@ -86,11 +99,11 @@ class Listener:
     connection is replaced."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Connection]], channel: str, on_change: Callable[[], None]
+        self, connect: Callable[[], Awaitable[Connection]], channel: str, on_notification: Callable[[str], None]
     ) -> None:
         self._connect = connect
         self._channel = channel
-        self._on_change = on_change
+        self._handle = on_notification
         self._test_received = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         self.connections = 0
@@ -108,10 +121,12 @@ class Listener:
                 new_connection = await self._connect()
                 self._connection = connection = new_connection
                 await new_connection.add_listener(self._channel, self._on_notification)
+                await new_connection.execute(_NOTIFY, self._channel, LISTENING)
                 self.connections += 1
                 if self.connections > 1:
                     log.info("listening again on a new connection")
-                self._on_change()
+                self._handle(READY)
+                self._handle(ENDED)  # notifications of either kind may have been missed
                 backoff.reset()
                 await self._test_until_closed(connection)
             except _CONNECTION_ERRORS as error:
@@ -126,7 +141,7 @@ class Listener:
         while not closed.is_set():
             self._test_received.clear()
             async with asyncio.timeout(_TEST_TIMEOUT_SECONDS):
-                await connection.execute("SELECT pg_notify($1, 'test')", self._channel)
+                await connection.execute(_NOTIFY, self._channel, TEST)
                 await self._test_received.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TEST_INTERVAL_SECONDS):
@@ -134,10 +149,10 @@ class Listener:
         raise OSError("the listening connection was closed")
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        if payload == "test":
+        if payload == TEST:
             self._test_received.set()
         else:
-            self._on_change()
+            self._handle(payload)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -174,6 +189,47 @@ class Waiters:
 def _complete(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class Ends:
+    """Notifications about ended jobs. A worker sends them only while a process says that it awaits some."""
+
+    def __init__(self, side_connection: SideConnection, channel: str, *, listens: bool) -> None:
+        self.waiters = Waiters()
+        self._listens = listens
+        self._ended = Notifier(side_connection, channel, ENDED, _ENDS_INTERVAL_SECONDS)
+        self._awaited = Notifier(side_connection, channel, AWAITED, _ENDS_INTERVAL_SECONDS)
+        self._awaited_until = 0.0
+        self._awaits_until = 0.0
+        self._announced_at = -_AWAITED_INTERVAL_SECONDS
+
+    def notify(self, *, unless_known: bool) -> None:
+        """Jobs have ended. unless_known: this process does not listen, so it cannot know whether this is awaited."""
+        if self._listens and (unless_known or asyncio.get_running_loop().time() < self._awaited_until):
+            self._ended.notify()
+
+    def announce(self) -> None:
+        """Tell processes that have begun to listen that this one awaits ends."""
+        if asyncio.get_running_loop().time() < self._awaits_until:
+            self._awaited.notify()
+
+    def set_awaited(self) -> None:
+        """Another process awaits ends, and says so again as long as it does."""
+        self._awaited_until = asyncio.get_running_loop().time() + 3 * _AWAITED_INTERVAL_SECONDS
+
+    async def wait_for_change(self, seen: int, timeout: float) -> int:
+        if self._listens:
+            now = asyncio.get_running_loop().time()
+            self._awaits_until = now + timeout + _AWAITED_INTERVAL_SECONDS  # a waiter reads between two waits
+            if now - self._announced_at > _AWAITED_INTERVAL_SECONDS:
+                self._announced_at = now
+                self._awaited.notify()
+            return await self.waiters.wait_for_change(seen, timeout)
+        return await self.waiters.wait_for_change(seen, min(timeout, _POLL_SECONDS_WITHOUT_LISTEN))
+
+    async def close(self) -> None:
+        await self._awaited.close()
+        await self._ended.close()
 
 
 class ServerWatch:

@@ -201,6 +201,14 @@ CREATE TABLE detent.alert_deliveries (
 );
 CREATE INDEX alert_deliveries_due ON detent.alert_deliveries (due_at) WHERE due_at IS NOT NULL;
 
+-- The job types that workers declare: options and JSON schema of the payload, as the last worker started with them.
+CREATE TABLE detent.declarations (
+  job_type    text PRIMARY KEY,
+  options     text NOT NULL,
+  schema      text,
+  declared_at bigint NOT NULL
+);
+
 -- A command to one worker, which its heartbeat reads.
 CREATE TABLE detent.worker_commands (
   worker text PRIMARY KEY,

@@ -41,7 +41,7 @@ from .connections import (
 from .dialect import DATABASE_CLOCK, DEFAULT_SCHEMA, compiled, namespace_of, queries
 from .errors import translate
 from .migrate import ensure_schema, register
-from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
+from .notifications import AWAITED, ENDED, LISTENING, Ends, Listener, Notifier, ServerWatch, SideConnection, Waiters
 from .user_transaction import UserTransaction, UserTransactions
 
 log = logging.getLogger("detent.postgres")
@@ -103,6 +103,7 @@ class PostgresStore(ClaimingStore):
         )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
         self._notifier = Notifier(self._side_connection, schema)
+        self._ends = Ends(self._side_connection, schema, listens=not bouncer)
         self._listener: Listener | None = None
         self._user_transactions = UserTransactions(self, pool_size)
         self._step_batcher = StepBatcher(
@@ -163,6 +164,7 @@ class PostgresStore(ClaimingStore):
             self._listener = None
         self._user_transactions.close()
         await self._notifier.close()
+        await self._ends.close()
         await self._side_connection.close()
         await self._insert_batcher.close()
         await self._step_batcher.close()
@@ -209,7 +211,7 @@ class PostgresStore(ClaimingStore):
             raise store_error from error
         self._open_claims.settle(tx.ended_leases)
         if tx.wrote:
-            self.notify_commit(other_processes=tx.made_ready)
+            self.notify_commit(other_processes=tx.made_ready, ended=tx.ended)
         return value
 
     async def read(self, act: Act[T]) -> T:
@@ -398,16 +400,27 @@ class PostgresStore(ClaimingStore):
 
         return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
 
-    def watch(self) -> ServerWatch:
+    def watch(self, *, ends: bool = False) -> ServerWatch:
         if self._listener is None and not self.bouncer:
-            self._listener = Listener(self._connect, self.schema, lambda: self.notify_commit(other_processes=False))
-        return ServerWatch(self._waiters.wait_for_change)
+            self._listener = Listener(self._connect, self.schema, self._on_notification)
+        return ServerWatch(self._ends.wait_for_change if ends else self._waiters.wait_for_change)
 
-    def notify_commit(self, *, other_processes: bool) -> None:
-        """Wake the waiters of this process after a commit; other_processes: also send NOTIFY."""
+    def _on_notification(self, payload: str) -> None:
+        if payload == AWAITED:
+            self._ends.set_awaited()
+        elif payload == LISTENING:
+            self._ends.announce()
+        else:
+            (self._ends.waiters if payload == ENDED else self._waiters).wake_all()
+
+    def notify_commit(self, *, other_processes: bool, ended: bool = False) -> None:
+        """Wake the waiters of this process after a commit. other_processes: also send NOTIFY. ended: jobs ended."""
         self._waiters.wake_all()
+        self._ends.waiters.wake_all()
         if other_processes and not self.bouncer:
             self._notifier.notify()
+        if ended:
+            self._ends.notify(unless_known=self._listener is None)
 
     async def _translated(self, work: Awaitable[T]) -> T:
         """Await, with asyncpg errors translated."""

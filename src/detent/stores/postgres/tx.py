@@ -131,6 +131,8 @@ class PostgresTxQueries(PostgresTail, PartitionQueries):
         """True: rows were changed, so that waiters of this process are woken after the commit."""
         self.made_ready = False
         """True: jobs may have become claimable, so that other processes are notified after the commit."""
+        self.ended = False
+        """True: jobs ended, so that processes that await their results are notified after the commit."""
         self._texts = texts
         self.namespace = namespace
         self.names = names.within(self.intern_here) if interns_itself else names
@@ -215,6 +217,7 @@ class PostgresTxQueries(PostgresTail, PartitionQueries):
     async def apply(self, changes: Sequence[Change]) -> None:
         await super().apply(changes)
         self.made_ready |= any(change.after.ready for change in changes)
+        self.ended |= any(change.ended is not None for change in changes)
         self.ended_leases += [change.after.id for change in changes if _ends_lease(change)]
 
     async def update_job(self, change: Change) -> bool:

@@ -86,7 +86,7 @@ class UserTransaction:
             await self.rollback()
             raise translate(error) from error
         await self._release()
-        self._store.notify_commit(other_processes=queries.made_ready)
+        self._store.notify_commit(other_processes=queries.made_ready, ended=queries.ended)
         return value
 
     async def rollback(self) -> None:

@@ -196,6 +196,14 @@ CREATE TABLE detent.alert_deliveries (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX detent.alert_deliveries_due ON detent.alert_deliveries (due_at) WHERE due_at IS NOT NULL;
 
+-- The job types that workers declare: options and JSON schema of the payload, as the last worker started with them.
+CREATE TABLE detent.declarations (
+  job_type    TEXT PRIMARY KEY NOT NULL,
+  options     TEXT NOT NULL,
+  schema      TEXT,
+  declared_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- A command to one worker, which its heartbeat reads.
 CREATE TABLE detent.worker_commands (
   worker TEXT PRIMARY KEY NOT NULL,

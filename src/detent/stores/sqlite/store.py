@@ -208,7 +208,8 @@ class SqliteStore:
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
         return await self._on(self._writer, act, short=True, relaxed=True)
 
-    def watch(self) -> FileWatch:
+    def watch(self, *, ends: bool = False) -> FileWatch:
+        """Sees every commit, so ends of jobs as well."""
         return FileWatch(self)
 
     def version(self) -> tuple[int, int]:

@@ -92,6 +92,8 @@ class ApiRequest(Request):
 
     def submitted_view(self, submitted: Submitted) -> responses.SubmitResponse:
         view: responses.SubmitResponse = {"idempotent_hit": submitted.hit, "job": self.job_view(submitted.job)}
+        if submitted.warnings:
+            view["warnings"] = list(submitted.warnings)
         if self.engine.contract(submitted.job.contract).keys.task_id_is_key:
             view["task"] = self.task_view(submitted.job)
         return view

@@ -22,6 +22,8 @@ class Settings:
     """Who may read /docs and /openapi.json: everybody (public), callers with a token (token), or nobody (off)."""
     sweep: bool = False
     """Also expire leases and wake jobs in this process, for databases whose workers all use HTTP."""
+    known_types_only: bool = False
+    """Refuse jobs of a type that no worker has declared; see $DETENT_KNOWN_TYPES_ONLY."""
     record: bool = False
     """Record the time series of throughput and latency."""
     session_idle_seconds: float = 3_600.0
@@ -82,11 +84,11 @@ class Settings:
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
         """These settings, and those that are set as DETENT_<FIELD>. Raises InvalidInput (SETTINGS_INVALID)."""
-        internal = os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
+        switches = {name: _is_set(f"DETENT_{name.upper()}") for name in ("internal", "known_types_only")}
         docs = os.environ.get("DETENT_DOCS", "").strip().lower() or DOCS[0]
         if docs not in DOCS:
             raise InvalidInput(f"DETENT_DOCS must be one of {', '.join(DOCS)}, got {docs!r}", code="SETTINGS_INVALID")
-        options: dict[str, Any] = {"internal": internal, "docs": docs, "record": True}
+        options: dict[str, Any] = {**switches, "docs": docs, "record": True}
         for name, parse in FROM_ENVIRONMENT.items():
             text = os.environ.get(variable := f"DETENT_{name.upper()}", "").strip()
             try:
@@ -94,6 +96,10 @@ class Settings:
             except ValueError as error:
                 raise InvalidInput(f"{variable}: {error}", code="SETTINGS_INVALID") from None
         return cls(open_without_tokens=open_without_tokens, sweep=sweep, **{**options, **more})
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def _names(text: str) -> tuple[str, ...]:

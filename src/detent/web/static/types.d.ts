@@ -181,6 +181,8 @@ export interface WhyDetails extends Limit {
   approval?: Approval;
   children: Record<string, number>;
   due_at: string;
+  give_up_at: string | null;
+  problem: string | null;
   opens_at?: string;
   held: number;
   deadline_at: string;

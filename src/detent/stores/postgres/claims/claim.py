@@ -258,6 +258,7 @@ class PlainClaimTx(PostgresTxQueries):
         if extra_values:
             result.save_low_rank(self.lane_cache)
         self.wrote |= result.wrote
+        self.ended |= bool(successes)
         return result
 
 

@@ -66,7 +66,7 @@ class ClaimingStore(ABC):
     async def write(self, act: Callable[[StoreTx], Awaitable[T]]) -> T: ...
 
     @abstractmethod
-    def notify_commit(self, *, other_processes: bool) -> None: ...
+    def notify_commit(self, *, other_processes: bool, ended: bool = False) -> None: ...
 
     @abstractmethod
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection: ...
@@ -127,7 +127,7 @@ class ClaimingStore(ABC):
                 outcome.claimed += result.claimed
                 wrote |= result.wrote
         if wrote:  # a claim that found nothing must not wake the worker that made it
-            self.notify_commit(other_processes=False)
+            self.notify_commit(other_processes=False, ended=bool(successes))
         return outcome
 
     async def _settle_and_claim_by_id(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
@@ -140,7 +140,7 @@ class ClaimingStore(ABC):
             )
             self._open_claims.add(result.claim, result.claimed)
         if result.wrote:
-            self.notify_commit(other_processes=False)
+            self.notify_commit(other_processes=False, ended=bool(successes))
         return StoreBatchResult(result.claimed, self._settled(result, successes))
 
     def _settled(self, result: ClaimResult, successes: Sequence[Success]) -> list[Success]:
@@ -163,7 +163,7 @@ class ClaimingStore(ABC):
         for result in outcome.claims:
             self._open_claims.add(result.claim, result.claimed)
         if outcome.wrote:
-            self.notify_commit(other_processes=bool(successes))
+            self.notify_commit(other_processes=bool(successes), ended=bool(successes))
         return StoreBatchResult(outcome.claimed, outcome.refused)
 
     async def _settle_then_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:

@@ -1,6 +1,6 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
@@ -55,6 +55,10 @@ async def submit_job(request: ApiRequest) -> Response:
 
     409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
     429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
+
+    Workers declare their job types: the declared options apply where the body has none, and the payload is checked (422
+    PAYLOAD_INVALID). A type that no worker has declared is accepted with a warning, or refused (422 JOB_TYPE_UNKNOWN)
+    by a server with --known-types-only.
     """
     (submitted,) = await submit_all(request, [await request.json()], fresh_id=request.fresh_id)
     location = f"{request.scope['path']}/{submitted.job.id}"
@@ -63,10 +67,17 @@ async def submit_job(request: ApiRequest) -> Response:
 
 async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | None = None) -> list[Submitted]:
     """Submit the jobs of these bodies, all or none. fresh_id: of the only one."""
+    engine, known_only = request.engine, request.web.settings.known_types_only
+    submissions, warnings = [], []
+    for body in bodies:
+        submission = submission_of(engine, request.caller, body, fresh_id)
+        given = {name for name, value in body.items() if value is not None}
+        submission, warning = await engine.declarations.apply(submission, given, known_only=known_only)
+        submissions.append(submission)
+        warnings.append((warning,) if warning else ())
     try:
-        return await request.engine.jobs.submit_many(
-            [submission_of(request.engine, request.caller, body, fresh_id) for body in bodies]
-        )
+        submitted = await engine.jobs.submit_many(submissions)
+        return [replace(one, warnings=warning) for one, warning in zip(submitted, warnings, strict=True)]
     except IdempotencyConflict as conflict:
         if "task" in conflict.extra:  # as the caller may see it
             conflict.extra["task"] = request.task_view(await request.engine.jobs.get(conflict.extra["job_id"]))

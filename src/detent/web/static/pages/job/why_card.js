@@ -63,6 +63,10 @@ const SENTENCES = {
     richText("why.not-due", { time: timeElement(details.due_at) }),
     details.error_code && richText("why.retry-after", { code: code(details.error_code) }),
   ],
+  HANDED_BACK: (details) => [
+    richText("why.handed-back", { worker: code(details.worker), time: timeElement(details.give_up_at) }),
+    details.problem,
+  ],
   PAUSED: (details) => [
     richText("why.paused", {
       kind: t(`kind.${details.kind}`),
