@@ -87,7 +87,7 @@ class Handler:
         except ValueError as error:
             raise InvalidInput(f"{self.name}: {first_line(error)}", code="PAYLOAD_INVALID") from None
 
-    def payloads(self, arguments: Sequence[Mapping[str, Any] | Arguments[Any]]) -> list[dict[str, Any]]:
+    def payloads(self, arguments: Sequence[Mapping[str, Any] | Arguments[...]]) -> list[dict[str, Any]]:
         """The payloads of several jobs. Raises PAYLOAD_INVALID with the `index` of the first that is wrong."""
         payloads = []
         for index, values in enumerate(arguments):
