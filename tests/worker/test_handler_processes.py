@@ -1,10 +1,12 @@
 """Handlers with run_in="process": killed when their time is over, replaced when they die, with a whole context."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +17,8 @@ import pytest
 import detent
 from detent import Detent, SyncContext
 from detent.core.errors import InvalidInput
+from detent.handler.stop_requests import StopKind
+from detent.worker.executors import _HandlerProcess
 from support.waiting import until, until_now, within
 from support.worker import process_app
 from support.worker.processes import Bench
@@ -79,11 +83,43 @@ async def _failed(handle: Any) -> bool:
     return (await handle.job()).status == "failed"
 
 
-async def test_a_process_is_replaced_after_its_number_of_jobs(app: Detent) -> None:
+async def test_a_process_is_replaced_after_its_number_of_jobs_or_its_death(app: Detent) -> None:
+    """One that died while it was idle charges no job."""
     async with working(app, slots=1, max_jobs_per_process=2):
-        pids = [await within(60, (await app.jobs["pid"].enqueue()).result()) for _ in range(4)]
-        assert pids[0] == pids[1] != pids[2] == pids[3]
+        pids = [await within(60, (await app.jobs["pid"].enqueue()).result()) for _ in range(3)]
+        assert pids[0] == pids[1] != pids[2]
         await until(lambda: gone(pids[0]))
+        os.kill(pids[2], signal.SIGKILL)
+        await until(lambda: gone(pids[2]))
+        handle = await app.jobs["pid"].enqueue()
+        assert await within(60, handle.result()) not in pids
+        assert (await handle.job()).failures == 0
+
+
+async def test_memory_that_a_job_leaves_in_use_is_not_charged_to_the_next(
+    app: Detent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process is replaced. Every process uses more than 1 MB, and none is checked while its job runs."""
+    monkeypatch.setattr("detent.worker.executors._CHECK_SECONDS", 60)
+    async with working(app, slots=1, max_memory_mb=1):
+        handles = [await app.jobs["pid"].enqueue() for _ in range(2)]
+        first, second = [await within(60, handle.result()) for handle in handles]
+        assert first != second
+
+
+async def test_a_kill_does_not_wait_for_a_message_that_is_not_read() -> None:
+    process = _HandlerProcess(None)
+    process._pipe, other_end = multiprocessing.Pipe()
+    sender = threading.Thread(target=process._forward, args=(StopKind.CANCEL, "x" * 2**22))
+    sender.start()
+    await until(process._sending.locked)
+    killer = threading.Thread(target=process.kill)
+    killer.start()
+    killer.join(5)
+    was_blocked = killer.is_alive()
+    other_end.close()
+    sender.join()
+    assert not was_blocked
 
 
 async def test_a_process_above_its_memory_limit_is_killed_and_the_job_has_a_code(app: Detent) -> None:

@@ -1,6 +1,7 @@
 """Executors for handlers that do not run on the event loop: threads and processes that never delay a shutdown."""
 
 import asyncio
+import math
 import multiprocessing
 import os
 import queue
@@ -87,21 +88,33 @@ class HandlerProcesses:
         Raises HandlerProcessDied or HandlerMemoryExceeded. Requests of the worker are passed on to the process.
         """
         async with self._free:
-            process = self._idle.pop() if self._idle else _HandlerProcess(self._max_memory)
+            process = self._take_idle() or _HandlerProcess(self._max_memory)
             self._processes.add(process)
             call = asyncio.get_running_loop().run_in_executor(self._threads, process.call, requests, function, args)
             reusable = False
             try:
                 result: T = await call
-                reusable = self._max_calls is None or process.calls < self._max_calls
+                reusable = (self._max_calls is None or process.calls < self._max_calls) and not process.memory_exceeded
                 return result
             finally:
                 if reusable:
                     self._idle.append(process)
                 else:
-                    self._processes.discard(process)
-                    process.kill()
-                    self._threads.submit(process.wait)
+                    self._end(process)
+
+    def _take_idle(self) -> "_HandlerProcess | None":
+        """An idle process that lives; the kernel, for example, kills idle ones when memory is short."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive():
+                return process
+            self._end(process)
+        return None
+
+    def _end(self, process: "_HandlerProcess") -> None:
+        self._processes.discard(process)
+        process.kill()
+        self._threads.submit(process.wait)
 
     def close(self) -> None:
         """Kill the processes: their jobs were handed back, or their tokens are stale."""
@@ -126,7 +139,12 @@ class _HandlerProcess:
     def __init__(self, max_memory: int | None) -> None:
         self.calls = 0
         self._max_memory = max_memory
+        self.memory_exceeded = False
+        """True: a job left so much memory in use that the next one would be killed for it."""
         self._lock = threading.Lock()
+        """Held for a moment only: the event loop waits for it to kill the process."""
+        self._sending = threading.Lock()
+        """Held while a message is sent, which waits until the process reads it."""
         self._killed = False
         self._process: SpawnProcess | None = None
 
@@ -147,6 +165,7 @@ class _HandlerProcess:
             raise HandlerProcessDied(f"the process of the handler {_end_of(process)}") from None
         finally:
             requests.listen(None)
+        self.memory_exceeded = self._used_memory(process) > (self._max_memory or math.inf)
         result, problem = answer
         if problem is not None:
             raise RuntimeError(f"the process of the handler could not run it: {problem}")
@@ -164,7 +183,7 @@ class _HandlerProcess:
         return process
 
     def _send(self, message: tuple[Any, Any]) -> None:
-        with self._lock:
+        with self._sending:
             self._pipe.send(message)
 
     def _forward(self, kind: StopKind, reason: str | None) -> bool:
@@ -172,15 +191,22 @@ class _HandlerProcess:
             self._send((kind, reason))
         return True
 
-    def _check_memory(self, process: "SpawnProcess") -> None:
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def _used_memory(self, process: "SpawnProcess") -> int:
+        """Bytes; 0 if there is no limit or the process has ended."""
         if self._max_memory is None:
-            return
+            return 0
         try:
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):  # it has ended
-            return
-        used = pages * os.sysconf("SC_PAGE_SIZE")
-        if used > self._max_memory:
+        except (OSError, IndexError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def _check_memory(self, process: "SpawnProcess") -> None:
+        used = self._used_memory(process)
+        if self._max_memory is not None and used > self._max_memory:
             self.kill()
             self.wait()
             limit = f"{self._max_memory / 2**20:.0f} MB"
