@@ -1,5 +1,6 @@
 """`detent worker --processes N` and `--reload`, with real processes."""
 
+import asyncio
 import os
 import re
 import signal
@@ -15,10 +16,11 @@ import pytest
 
 import detent
 from detent import Detent
-from detent.cli.run.supervisor import merge_pages
+from detent.cli.run.supervisor import SupervisionOptions, Supervisor, merge_pages
 from detent.client.sync import SyncHandle
-from support.waiting import until_now
+from support.waiting import until, until_now
 
+pytestmark = pytest.mark.anyio
 APP = """
 import asyncio, os, time
 from detent import Context, Detent
@@ -172,6 +174,7 @@ def test_a_signal_that_the_processes_get_themselves_counts_once(shell: Shell) ->
     assert supervisor.poll() is None and not any(map(gone, shell.pids())), "the job keeps its grace"
 
 
+@pytest.mark.drill
 def test_reload_restarts_when_a_file_changes_and_survives_errors(shell: Shell) -> None:
     shell.start("--reload")
     assert shell.enqueue("version").result(timeout=30) == "1"
@@ -189,6 +192,53 @@ def test_until_idle_ends_all_and_a_wrong_application_is_not_tried_again(shell: S
     shell.file.write_text("this is no Python")
     assert shell.start("--processes", "2").wait(60) == 1
     assert "APP_FAILED" in shell.log.read_text()
+
+
+CHILD = """
+import os, socket, sys, time
+try:
+    os.mkdir("first")
+    first = True
+except FileExistsError:
+    first = False
+    os.mkdir(str(os.getpid()))
+if sys.argv[1] == "one fails" and first:
+    sys.exit(3)
+if sys.argv[1] == "all fail":
+    sys.exit(4)
+link = socket.socket(fileno=int(os.environ["DETENT_SUPERVISOR_FD"]))
+if sys.argv[1] != "starts slowly":
+    link.send(b"1.5")
+    link.recv(1)
+    sys.exit(0)
+time.sleep(600)
+"""
+
+
+async def supervise(folder: Path, act: str, monkeypatch: pytest.MonkeyPatch, wait_for: int) -> tuple[Supervisor, int]:
+    """Two processes that run CHILD, stopped when so many have started; a stop that waits for a kill takes too long."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys.modules[Supervisor.__module__], "_FIRST_PAUSE", 0.01)
+    supervisor = Supervisor(SupervisionOptions(processes=2), [sys.executable, "-S", "-c", CHILD, act])
+    running = asyncio.create_task(supervisor.run())
+    if wait_for:
+        await until(lambda: len(list(folder.iterdir())) >= wait_for)
+        await until(lambda: act != "one fails" or all(member.ready for member in supervisor._members.values()))
+        supervisor.stop()
+    return supervisor, await asyncio.wait_for(running, 4)
+
+
+async def test_a_process_that_fails_at_its_first_start_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on; if none has ever worked, all stop. The grace is that of the process."""
+    supervisor, code = await supervise(tmp_path, "one fails", monkeypatch, wait_for=3)
+    assert code == 0 and {member.grace_seconds for member in supervisor._members.values()} == {1.5}
+    assert (await supervise(tmp_path, "all fail", monkeypatch, wait_for=0))[1] == 4
+
+
+async def test_a_stop_does_not_wait_for_a_process_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await supervise(tmp_path, "starts slowly", monkeypatch, wait_for=2))[1] == 0
 
 
 def test_pages_of_several_processes_become_one() -> None:

@@ -77,9 +77,12 @@ django.setup()
 from django.contrib.auth.models import User
 from django.test import Client
 from shop.models import Order
+from detent.integrations.django import application
 from detent.integrations.django.backend import TaskResultDoesNotExist, TaskResultStatus, task_backends
 
 backend = task_backends["default"]
+assert backend.app is backend.app
+application.Detent = None  # one application is made, not one for each use
 shipped, counted, attempted, failed, awaited = map(backend.get_result, sys.argv[1:])
 assert (shipped.return_value, counted.return_value, attempted.return_value, awaited.return_value) == (1, 2, 1, 3)
 assert shipped.args == [1] and awaited.kwargs == {"number": 3} and attempted.task.priority == 7
@@ -112,7 +115,7 @@ def test_tasks_from_the_enqueue_to_the_result(database: Database) -> None:
     assert "no issues" in run(database, "manage.py", "check")
     ids = run(database, "-c", ENQUEUE).split()
     assert database.sql("SELECT count(*) FROM detent.jobs") == [(5,)]
-    run(database, "manage.py", "detent", "worker", "--until-idle")
+    run(database, "manage.py", "detent", "worker", "--processes", "2", "--until-idle")
     run(database, "-c", CHECK, *ids)
     assert "no violations" in run(database, "manage.py", "detent", "verify")
 

@@ -18,11 +18,13 @@ SUPERVISOR_FD = "DETENT_SUPERVISOR_FD"
 class StopSignals:
     """Each SIGTERM or SIGINT calls `stop` on the loop. If the loop is blocked, the second one ends the process.
 
-    A supervisor sends how often it was told to stop. So a signal that both receive counts once, and a supervisor that
+    A supervisor gets the grace when this process is ready, and sends how often it was told to stop. So a signal that both receive counts once, and a supervisor that
     dies stops its workers.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], clock: Clock, grace_seconds: float
+    ) -> None:
         self._loop = loop
         self._stop = stop
         self._clock = clock
@@ -38,7 +40,7 @@ class StopSignals:
         if (number_of_socket := os.environ.pop(SUPERVISOR_FD, None)) is not None:
             self._supervisor = socket.socket(fileno=int(number_of_socket))
             self._supervisor.setblocking(False)
-            self._supervisor.send(b"r")
+            self._supervisor.send(str(grace_seconds).encode())
             loop.add_reader(self._supervisor, self._on_supervisor)
 
     def _on_supervisor(self) -> None:

@@ -131,7 +131,7 @@ class Worker:
     async def run(self, *, handle_signals: bool = True) -> int:
         """Work until stopped (or idle, with `until_idle`); 0 if every job was settled or handed back."""
         loop = asyncio.get_running_loop()
-        signals = StopSignals(loop, self.stop, self._clock) if handle_signals else None
+        signals = StopSignals(loop, self.stop, self._clock, self.grace_seconds) if handle_signals else None
         await call_lifecycle_hooks(self._hooks.worker_start)
         heartbeat = self._heartbeat(loop)
         heartbeat.start()

@@ -47,11 +47,11 @@ class SupervisionOptions:
         """False in a process that has a supervisor."""
         return (self.processes > 1 or self.reload) and SUPERVISOR_FD not in os.environ
 
-    def run(self, app: str, grace_seconds: float, *, until_idle: bool) -> int:
-        """Run this command line in several processes, or in one that is restarted when files change."""
+    def run(self, app: str, *, until_idle: bool) -> int:
+        """Run the command line of this process in several processes, or in one that is restarted when files change."""
         file = Path(app.rpartition(":")[0] or app)
         watched = [Path.cwd(), *([file.resolve().parent] if file.suffix == ".py" else [])] if self.reload else []
-        return asyncio.run(Supervisor(self, sys.argv[1:], grace_seconds, watched, until_idle=until_idle).run())
+        return asyncio.run(Supervisor(self, watched=watched, until_idle=until_idle).run())
 
     def metrics_options(self) -> dict[str, Any]:
         """Where a worker serves its metrics: as requested, or on a socket for its supervisor."""
@@ -68,13 +68,16 @@ class _Member:
     link: socket.socket
     started: float
     ready: bool = False
+    grace_seconds: float = 0.0
+    """Sent by the process when it is ready: its settings may be part of the application."""
     restarting: bool = False
     """True: it ends because files have changed."""
 
 
 class Supervisor:
-    """Runs `detent` with these arguments in N processes until SIGTERM or SIGINT; a second signal does not wait.
+    """Runs a command in N processes until SIGTERM or SIGINT; a second signal does not wait.
 
+    command: without it, that of this process: `detent`, `python -m detent` or `manage.py detent`.
     watched: folders; when a Python file below them changes, all processes are restarted in good order.
     until_idle: processes that end with 0 are not started again.
     """
@@ -82,18 +85,19 @@ class Supervisor:
     def __init__(
         self,
         options: SupervisionOptions,
-        arguments: Iterable[str],
-        grace_seconds: float,
-        watched: Iterable[Path] = (),
+        command: Iterable[str] | None = None,
         *,
+        watched: Iterable[Path] = (),
         until_idle: bool = False,
     ) -> None:
-        self._command = [sys.executable, "-m", "detent", *arguments]
+        self._command = [sys.executable, *sys.orig_argv[1:]] if command is None else [*command]
         self._processes = options.processes
-        self._grace_seconds = grace_seconds
         self._until_idle = until_idle
         self._watched = tuple(watched)
         self._members: dict[int, _Member] = {}
+        self._was_ready = False
+        """True: at least one process has worked, so that application and options are right."""
+        self._failed_starts: set[int] = set()
         self._stops = 0
         self._changed = asyncio.Event()
         """Set by a stop, and by a change of the watched files."""
@@ -125,11 +129,15 @@ class Supervisor:
         self._stops += 1
         self._changed.set()
         for member in self._members.values():
-            self._end(member, self._grace_seconds if self._stops == 1 else 0.0)
+            self._end(member)
 
-    def _end(self, member: _Member, grace_seconds: float) -> None:
+    def _end(self, member: _Member) -> None:
         with suppress(OSError):
             member.link.send(bytes([max(1, min(self._stops, 2))]))
+        if not member.ready:  # it does not read the link yet
+            with suppress(ProcessLookupError):
+                member.process.terminate()
+        grace_seconds = member.grace_seconds if self._stops < 2 else 0.0
         killer = asyncio.create_task(self._kill_after(member, grace_seconds + _EXTRA_SECONDS))
         self._killers.add(killer)
         killer.add_done_callback(self._killers.discard)
@@ -143,18 +151,17 @@ class Supervisor:
     async def _keep_running(self, number: int) -> int:
         """Start a process again and again until the supervisor stops. Returns the last exit code."""
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, sleep=self._pause)
-        started_before = False
         while True:
             self._changed.clear()
             member = await self._start(number)
             code = await self._wait(member)
-            started_before = started_before or member.ready
             if self._stops or (code == 0 and self._until_idle and not member.restarting):
                 return code
             if member.restarting:
                 continue
-            if not started_before and not self._watched:  # wrong from the start: an option, the application, the URL
-                self.stop()
+            self._failed_starts.add(number)
+            if not self._was_ready and not self._watched and len(self._failed_starts) == self._processes:
+                self.stop()  # wrong from the start: an option, the application, the URL
                 return code
             if asyncio.get_running_loop().time() - member.started > _STEADY_SECONDS:
                 backoff.reset()
@@ -184,15 +191,19 @@ class Supervisor:
         member = self._members[number] = _Member(process, ours, asyncio.get_running_loop().time())
         log.info("worker process %d has the pid %d", number + 1, process.pid)
         if self._stops:
-            self._end(member, self._grace_seconds if self._stops == 1 else 0.0)
+            self._end(member)
         return member
 
     async def _wait(self, member: _Member) -> int:
         loop = asyncio.get_running_loop()
         with suppress(OSError):
-            member.ready = bool(await loop.sock_recv(member.link, 1))
+            if message := await loop.sock_recv(member.link, 64):
+                member.ready = self._was_ready = True
+                member.grace_seconds = float(message)
         code = await member.process.wait()
         member.link.close()
+        if code == -signal.SIGTERM and self._stops and not member.ready:
+            return 0
         return code if code >= 0 else 128 - code
 
     async def _watch(self) -> None:
@@ -206,7 +217,7 @@ class Supervisor:
                 self._changed.set()
                 for member in self._members.values():
                     member.restarting = member.process.returncode is None
-                    self._end(member, self._grace_seconds)
+                    self._end(member)
             before = now
 
     def _socket(self, number: int) -> Path:

@@ -74,8 +74,7 @@ def worker(
     if config is not None:
         os.environ["DETENT_CONFIG"] = config  # handlers in other processes read it, too
     if supervision.is_needed:
-        grace_seconds = load_settings().worker.changed(asdict(limits)).grace_seconds
-        return supervision.run(app, grace_seconds, until_idle=until_idle)
+        return supervision.run(app, until_idle=until_idle)
     application = load_app(app, url)
     application.config = application.config if config is None else load_settings(config)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}

@@ -1,5 +1,6 @@
 """The Detent applications of the Django project: one for each entry of TASKS, with the tasks of all installed apps."""
 
+from threading import RLock
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,12 +14,18 @@ from detent.client.connect import default_url
 
 _APPS: dict[tuple[str, str], Detent] = {}
 """(alias of TASKS, URL) -> its application. Backends are made once per thread; these are shared."""
+LOCK = RLock()
+"""Held to make an application, or to declare a task in it."""
 
 
 def application_of(alias: str, options: dict[str, Any]) -> Detent:
     """The application of one entry of TASKS."""
     url = options.get("url") or url_of(options.get("database", "default"))
-    return _APPS.setdefault((alias, url), Detent(url))
+    with LOCK:
+        app = _APPS.get((alias, url))
+        if app is None:
+            app = _APPS[alias, url] = Detent(url)
+        return app
 
 
 def url_of(database: str) -> str:

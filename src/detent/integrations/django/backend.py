@@ -30,7 +30,7 @@ from detent.handler.base_context import BaseContext
 from detent.handler.context import Context
 from detent.handler.sync_context import SyncContext
 
-from .application import application_of
+from .application import LOCK, application_of
 from .compat import (
     BaseTaskBackend,
     Task,
@@ -162,15 +162,18 @@ class DetentBackend(BaseTaskBackend):  # type: ignore[misc]
         """Declare every task of this backend that is an attribute of an imported module, so that a worker runs it."""
         for module in list(sys.modules.values()):
             for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
-                if isinstance(value, Task) and value.backend == self.alias:
+                # not isinstance: it would evaluate the lazy objects of Django
+                if issubclass(type(value), Task) and value.backend == self.alias:
                     self.declared(value)
 
     def declared(self, task: Any) -> "JobDefinition[..., Any]":
         """The job that runs a task; declared on first use."""
-        definition = self.app.jobs.get(task.module_path)
-        if definition is None:
-            declare = self.app.job(task.module_path, **self.options.get("job", {}))
-            definition = declare(_async_handler(self, task) if iscoroutinefunction(task.func) else _handler(self, task))
+        app = self.app
+        with LOCK:
+            definition = app.jobs.get(task.module_path)
+            if definition is None:
+                handler = _async_handler if iscoroutinefunction(task.func) else _handler
+                definition = app.job(task.module_path, **self.options.get("job", {}))(handler(self, task))
         return definition
 
     @contextmanager
