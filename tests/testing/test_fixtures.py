@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from detent import Context, Detent, Retry
+from detent import Context, Detent, EndedExecution, Retry
+from detent.core.errors import InvalidInput
 from detent.testing.memory import TestWorker, on_memory
 
 
@@ -107,9 +108,38 @@ async def test_eager(detent_app: Detent, detent_worker: TestWorker) -> None:
     with detent_worker.eager():
         handle = await outer.enqueue()
         assert await handle.result(timeout=0) == "done"
-    assert [job.status for job in detent_worker.enqueued(inner)] == ["succeeded"]
+        (first,) = await inner.enqueue_many([{}])
+        assert await first.result(timeout=0) == "done"
+    assert [job.status for job in detent_worker.enqueued(inner)] == ["succeeded"] * 2
     later = await inner.enqueue()
     assert await later.status() == "queued"
+
+
+@pytest.mark.anyio
+async def test_hooks_and_limits_are_those_of_the_application() -> None:
+    """A job that a hook enqueues runs in the same drain."""
+    app, seen = Detent("sqlite:///:memory:", max_payload=100), list[str]()
+
+    @app.job("work", max_retries=0)
+    async def work(text: str) -> None:
+        if text == "fail":
+            raise ValueError(text)
+
+    @app.on_success
+    async def succeeded(ended: EndedExecution) -> None:
+        seen.append(f"success {ended.payload['text']}")
+
+    @app.on_failure
+    async def failed(ended: EndedExecution) -> None:
+        seen.append("failure")
+        await work.enqueue(text="after the failure")
+
+    with on_memory(app) as worker:
+        await work.enqueue(text="fail")
+        await worker.drain()
+        assert seen == ["failure", "success after the failure"]
+        with pytest.raises(InvalidInput):
+            await work.enqueue(text="x" * 100)
 
 
 def test_each_test_has_its_own_database(detent_app: Detent) -> None:

@@ -37,11 +37,11 @@ def declare_jobs(app: Detent) -> Any:
 async def test_hooks_after_the_commit(app: Detent, mode: str) -> None:
     """Each end is reported once, when the status can be read; with payload, result, error, delay and dead letter."""
     ends = list[tuple[str, EndedExecution]]()
-    threads = set[str]()
+    threads = set[threading.Thread]()
 
     def note(kind: str) -> Any:
         def plain(ended: EndedExecution) -> None:
-            threads.add(threading.current_thread().name)
+            threads.add(threading.current_thread())
             ends.append((kind, ended))
 
         async def on_the_loop(ended: EndedExecution) -> None:
@@ -70,8 +70,10 @@ async def test_hooks_after_the_commit(app: Detent, mode: str) -> None:
     (_, first), (_, last) = of_job[failed.id]
     assert first.error_code == "DECLINED" and isinstance(first.exception, Fail) and "declined" in str(first.traceback)
     assert last.dlq_id == (await failed.job()).dlq_id and last.result is None
-    on_loop = threading.main_thread().name
+    on_loop = threading.main_thread()
     assert threads == {on_loop} if mode == "async" else on_loop not in threads
+    await app.close()
+    await until(lambda: not any(thread.is_alive() for thread in threads - {on_loop}))
 
 
 async def test_what_a_hook_raises_is_logged(app: Detent, caplog: pytest.LogCaptureFixture) -> None:
@@ -92,6 +94,10 @@ async def test_what_a_hook_raises_is_logged(app: Detent, caplog: pytest.LogCaptu
         raise ValueError("async hook")
 
     @app.on_success
+    async def cancelled(ended: EndedExecution) -> None:
+        raise asyncio.CancelledError("cancelled hook")
+
+    @app.on_success
     def broken_too(ended: EndedExecution) -> None:
         raise SystemExit("plain hook")
 
@@ -107,6 +113,7 @@ async def test_what_a_hook_raises_is_logged(app: Detent, caplog: pytest.LogCaptu
     assert called == [handle.id, "stop"]
     lines = [(r.levelname, r.getMessage(), str(r.exc_info and r.exc_info[1])) for r in caplog.records]
     expected = {"start": "start", "stop": "stop", "broken": "async hook", "broken_too": "plain hook"}
+    expected["cancelled"] = "cancelled hook"
     for name, error in expected.items():
         (line,) = [line for line in lines if line[1].split(" for job ")[0].split()[2].endswith(f".{name}")]
         assert line[0] == "ERROR" and line[2] == error
@@ -148,6 +155,7 @@ async def test_a_hook_that_hangs(app: Detent, monkeypatch: pytest.MonkeyPatch) -
     handles = await work.enqueue_many([{"act": "good"}] * 3)
     async with working(app):
         assert [await handle.result(10) for handle in handles] == ["good"] * 3
+    await app.close()  # here, where it waits for a moment only
 
 
 async def test_middleware_in_order(app: Detent) -> None:
@@ -233,8 +241,8 @@ async def test_hooks_and_plain_middleware_of_a_process_handler(
     """Plain middleware runs in the child, hooks in the worker; the traceback is that of the child, also in the log."""
     (tmp_path / "far_app.py").write_text(
         "import os\nfrom detent import Detent\napp = Detent('sqlite:///far.db')\n"
-        "@app.middleware\ndef pid(ctx, call_next):\n    return [os.getpid(), call_next()]\n"
-        "@app.job('far', run_in='process', max_retries=0)\ndef far(fail: bool) -> list:\n"
+        "@app.middleware\ndef pid(ctx, call_next):\n    return [ctx.deadline and os.getpid(), call_next()]\n"
+        "@app.job('far', run_in='process', max_retries=0, timeout=60)\ndef far(fail: bool) -> list:\n"
         "    if fail:\n        raise ValueError('far away')\n    return os.getpid()\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,9 @@ from detent.handler.handler import HAND_BACK_SECONDS, Options, inspect_handler
 from detent.handler.hooks import Hooked
 from detent.handler.sync_context import SyncContext
 from detent.observability.settings import Settings, load_settings
+from detent.ports.ids import Ids
 from detent.ports.listing import Declaration
+from detent.ports.store import Store
 from detent.worker.reporting import ExecutionReporter
 
 from .connect import configured_contracts, default_url, engine_from, redis_url, store_from, when_available
@@ -284,13 +286,14 @@ class Detent(Scheduling, Limited, Hooked):
             with suppress(Exception):  # Postgres connections cannot be closed cleanly without their loop
                 await engine.close()
 
-    def make_engine(self, **store_options: Any) -> Engine:
+    def make_engine(self, store: Store | None = None, ids: Ids | None = None, **store_options: Any) -> Engine:
         """A new engine on this application's database, not opened yet. For tools; applications use `ready`.
 
-        store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
+        store: used instead of that of the URL. store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
         """
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
-        engine = engine_from(store_from(self.url, **store_options), contracts, **self._engine_options)
+        store = store or store_from(self.url, **store_options)
+        engine = engine_from(store, contracts, ids=ids, **self._engine_options)
         engine.tracer = self.tracer
         engine.observer = ExecutionReporter(self.hooks)
         engine.declarations.own = self.declaration_of

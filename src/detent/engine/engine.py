@@ -16,6 +16,7 @@ from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.times import SECOND
 from detent.ports.access import AuditRow
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
+from detent.ports.store import Store
 from detent.ports.tx import Tx
 
 from . import pruning
@@ -89,14 +90,20 @@ class Engine(Runtime):
             await self.relay.close()
         if self.observer is not None:
             await self.observer.wait_for_hooks(0, CLOSE_SECONDS)
+            self.observer.close()
         await self.store.close()
 
     @operators_only
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
-        store = self.store.sibling()
-        caches = {"quota_cache": QuotaCache(store), "declarations": Declarations(store)}
-        return self._copy(store=store, **caches, relay=None, observer=None)
+        return self.on_store(self.store.sibling(), relay=None, observer=None)
+
+    @operators_only
+    def on_store(self, store: Store, **changes: Any) -> "Engine":
+        """An engine with the same settings, and these other attributes, on another store."""
+        declarations = Declarations(store)
+        declarations.own = self.declarations.own
+        return self._copy(store=store, quota_cache=QuotaCache(store), declarations=declarations, **changes)
 
     def scoped(self, *, tenant: str | None, payloads: bool = True, reach: Reach | None = None) -> "Engine":
         """This engine limited to one tenant; None: to no other than it is. payloads False: it neither searches,

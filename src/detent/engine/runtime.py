@@ -58,6 +58,10 @@ class Observer(Protocol):
         """Wait until at most so many calls of hooks are unfinished, and no longer than `seconds`."""
         ...
 
+    def close(self) -> None:
+        """End its threads; a later call starts new ones."""
+        ...
+
 
 class Runtime:
     """What the acts of the engine need; `Engine` is a runtime with the services that run the acts."""

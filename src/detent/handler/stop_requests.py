@@ -35,7 +35,8 @@ class StopRequests:
         if (kind, reason) in self.entries:
             return
         self.entries = (*self.entries, (kind, reason))
-        if self._listener is not None and self._listener(kind, reason):
+        listener = self._listener  # another thread may remove it
+        if listener is not None and listener(kind, reason):
             return
         if kind is StopKind.END:  # from here on the calls of the context raise StaleLease
             self._pending = None

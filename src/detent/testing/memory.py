@@ -2,15 +2,13 @@
 `detent_worker`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
 from detent.core.job import Job
-from detent.engine import Submission
-from detent.engine.submit.prepare import Submitted
 from detent.handler.blocking import Blocking, blocking
 from detent.ports.listing import Filter
 from detent.system.run_now import run_now
@@ -70,25 +68,30 @@ class TestWorker(SingleStepWorker):
     @contextmanager
     def eager(self) -> Iterator[None]:
         """Within the block every enqueue runs the job, and all that is due, before it returns."""
-        jobs = self.engine.jobs
-        submit, draining = jobs.submit, False
+        jobs, draining = self.engine.jobs, False
 
-        async def submit_and_drain(submission: Submission) -> Submitted:
-            nonlocal draining
-            submitted = await submit(submission)
-            if not draining:
-                draining = True
-                try:
-                    await self.drain()
-                finally:
-                    draining = False
-            return submitted
+        def with_drain(submit: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            async def submit_and_drain(*arguments: Any) -> Any:
+                nonlocal draining
+                submitted = await submit(*arguments)
+                if not draining:
+                    draining = True
+                    try:
+                        await self.drain()
+                    finally:
+                        draining = False
+                return submitted
 
-        jobs.submit = submit_and_drain  # type: ignore[method-assign]
+            return submit_and_drain
+
+        before = {name: getattr(jobs, name) for name in ("submit_many", "submit_uniform")}  # `submit` calls the first
+        for name, submit in before.items():
+            setattr(jobs, name, with_drain(submit))
         try:
             yield
         finally:
-            jobs.submit = submit  # type: ignore[method-assign]
+            for name, submit in before.items():
+                setattr(jobs, name, submit)
 
 
 @contextmanager

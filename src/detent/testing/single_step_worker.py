@@ -99,12 +99,12 @@ class SingleStepWorker:
         self.clock = clock or ManualClock()
         self.lease_seconds = lease_seconds
         self.store = SqliteStore(":memory:", clock=self.clock, inline=True, synchronous="OFF")
-        self.engine = Engine(self.store, app.contracts, ids=SeededIds("test"))
+        self.engine = app.make_engine(self.store, SeededIds("test"))
         self.process = SimulatedProcess()
         self.deaths = 0
         self.settling: Outcome | None = None
         """The outcome that is being settled now."""
-        self._wrap_store = wrap_store or (lambda store, process: store)
+        self._wrap_store = wrap_store
         self._runner = Runner(slots=32)
         self._abandoned: list[tuple[SimulatedProcess, asyncio.Task[Outcome]]] = []
         """Handlers of processes that died; they hang until the test ends."""
@@ -124,6 +124,8 @@ class SingleStepWorker:
     def close_now(self) -> None:
         """Close the database. Handlers of simulated processes that died are left as they are."""
         self._runner.close()
+        if self.engine.observer is not None:
+            self.engine.observer.close()
         run_now(self.store.close())
 
     async def submit(self, job: JobDefinition[Any, Any], **arguments: Any) -> Job:
@@ -140,6 +142,7 @@ class SingleStepWorker:
         for _ in range(MAX_EXECUTIONS):
             while await self.execute_next():
                 pass
+            await self._wait_for_hooks()
             job = await self.engine.jobs.get(job_id)
             if job.phase is Phase.FINAL:
                 return job
@@ -169,10 +172,15 @@ class SingleStepWorker:
         return ran + await self.drain()
 
     async def _sweep(self) -> bool:
-        """What the sweeper of a worker does; True if it changed something."""
+        """What the sweeper of a worker does; True if it changed something. Hooks may have enqueued jobs."""
+        await self._wait_for_hooks()
         expired, woken = await self.engine.expire(), await self.engine.wake()
         fired = await self.engine.schedules.fire_due(_FIRED_AT_ONCE)
         return bool(expired or woken or fired.jobs or await self.engine.process_child_events())
+
+    async def _wait_for_hooks(self) -> None:
+        if self.engine.observer is not None:
+            await self.engine.observer.wait_for_hooks(0)
 
     async def _next_moment(self) -> Micros | None:
         """When a job becomes due, a wait times out or a schedule fires next; None if never."""
@@ -214,7 +222,7 @@ class SingleStepWorker:
         return await task
 
     async def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
-        settlement = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
+        settlement = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id, claimed)
         engine = self._engine_of(self.process)
         self.settling = outcome
         task = asyncio.create_task(engine.settle_and_claim([settlement], None))
@@ -232,9 +240,7 @@ class SingleStepWorker:
             raise refused[claimed.id]
 
     def _engine_of(self, process: SimulatedProcess) -> Engine:
-        engine = Engine(self._wrap_store(self.store, process), ids=self.engine.ids)
-        engine.contracts = self.engine.contracts
-        return engine
+        return self.engine if self._wrap_store is None else self.engine.on_store(self._wrap_store(self.store, process))
 
     async def _let_time_pass(self, job: Job, signals: Mapping[str, Any]) -> None:
         """Sweep; send the signal that the job or an unfinished child waits for; otherwise advance the clock."""

@@ -20,7 +20,7 @@ _MAX_PENDING = 1_000
 """From this many calls of hooks on, a worker waits before it claims more jobs."""
 _LONGEST_WAIT_SECONDS = 1.0
 _MAX_MESSAGE = 500
-_RAISED = (Exception, SystemExit)
+_RAISED = (Exception, SystemExit, asyncio.CancelledError)
 """What a hook may raise without an effect on the worker."""
 
 
@@ -80,16 +80,22 @@ class ExecutionReporter:
             for hooks, ends in pending:
                 for hook in hooks:
                     calls.setdefault(id(hook), (hook, []))[1].extend(ends)
-            for hook, ends in calls.values():
-                if not is_async(hook):
-                    await asyncio.get_running_loop().run_in_executor(self._threads, _call_each, hook, ends)
-                    continue
-                for ended in ends:
-                    try:
-                        await hook(ended)
-                    except _RAISED:
-                        _log_hook_error(hook, ended)
-            self._unfinished -= sum(len(ends) for _, ends in pending)
+            try:
+                for hook, ends in calls.values():
+                    await self._call_hook(hook, ends)
+            finally:
+                self._unfinished -= sum(len(ends) for _, ends in pending)
+
+    async def _call_hook(self, hook: ExecutionHook, ends: list[EndedExecution]) -> None:
+        if not is_async(hook):
+            await asyncio.get_running_loop().run_in_executor(self._threads, _call_each, hook, ends)
+            return
+        for ended in ends:
+            try:
+                await hook(ended)
+            except _RAISED as error:
+                _raise_if_cancelled(error)
+                _log_hook_error(hook, ended)
 
     async def wait_for_hooks(self, most: int = _MAX_PENDING, seconds: float = _LONGEST_WAIT_SECONDS) -> None:
         """Wait until at most so many calls are unfinished, and no longer than `seconds`."""
@@ -99,6 +105,18 @@ class ExecutionReporter:
                 log.warning(
                     "%d calls of hooks have not finished after %g s and are given up", self._unfinished, seconds
                 )
+
+    def close(self) -> None:
+        """End the threads of plain hooks."""
+        self._threads.shutdown()
+        self._threads = DaemonThreads()
+
+
+def _raise_if_cancelled(error: BaseException) -> None:
+    """Raise the CancelledError of a task that is being cancelled; others come from the hook itself."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 def _call_each(hook: ExecutionHook, ends: Sequence[EndedExecution]) -> None:
@@ -125,7 +143,8 @@ async def call_lifecycle_hooks(hooks: Sequence[LifecycleHook], seconds: float | 
                 result = hook()
                 if inspect.isawaitable(result):
                     await result
-        except _RAISED:
+        except _RAISED as error:
+            _raise_if_cancelled(error)
             log.exception("the hook %s failed", hook_name(hook))
 
 

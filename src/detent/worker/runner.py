@@ -183,6 +183,7 @@ def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome
                 outcome = _with_context(definition.app, handler, claimed, requests, call)
             else:
                 context, arguments = BaseContext(claimed, requests), handler.call_arguments(claimed.payload)
+                context._deadline_at = call.deadline_at
                 outcome = succeeded(handler, call_plain(handler, context, arguments))
         except BaseException as error:
             outcome = outcome_of(error, handler, call.codes)
@@ -245,6 +246,9 @@ def succeeded(handler: Handler, value: Any) -> Outcome:
 
 def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
     """The outcome of an execution that ended with this exception. An exception whose str() raises is a failure too."""
+    if isinstance(error, BaseExceptionGroup) and error.split(CancelRequested)[1] is None:  # of a TaskGroup
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
     try:
         if isinstance(error, Suspend):
             return Waits(error.wait)
