@@ -58,6 +58,7 @@ def test_reload_and_new_tabs(site: Site) -> None:
     expect_live(alone)
 
 
+@pytest.mark.drill
 def test_signing_out_ends_the_session_in_all_tabs(site: Site) -> None:
     context = site.new_context()
     page, tab = context.new_page(), context.new_page()

@@ -69,6 +69,7 @@ async def enqueue_in_a_thread(url: str) -> str:
         return (await app.engine.jobs.submit(Submission("blocks"))).job.id
 
 
+@pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.drill)], indirect=True)
 async def test_it_is_noticed(app: Detent, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, BLOCKED)
     blocker = Blocker(app)

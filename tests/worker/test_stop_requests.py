@@ -10,6 +10,8 @@ import pytest
 
 from detent import Cancel, CancelRequested, Context, Detent, JobFailed, Snooze, SoftTimeout, SyncContext
 from detent.core.errors import InvalidInput
+from detent.core.outcome import Cancelled, Failed
+from detent.worker.runner import outcome_of
 from support.waiting import until, within
 from support.worker.running import working
 
@@ -291,3 +293,15 @@ async def test_a_handler_may_still_raise_cancel(app: Detent) -> None:
     async with working(app):
         handle = await work.enqueue()
         await until(lambda: _is(handle, "cancelled"))
+
+
+async def test_cancel_requests_from_a_task_group_cancel_the_job(app: Detent) -> None:
+    """With another exception among them the execution fails."""
+
+    async def work() -> None: ...
+
+    handler, codes = app.job("work")(work).handler, {"execution_failed": "FAILED"}
+    nested = BaseExceptionGroup("tasks", [BaseExceptionGroup("inner", [CancelRequested("enough")])])
+    assert outcome_of(nested, handler, codes) == Cancelled("enough")
+    mixed = BaseExceptionGroup("tasks", [CancelRequested("enough"), ValueError("broken")])
+    assert isinstance(outcome_of(mixed, handler, codes), Failed)

@@ -289,7 +289,8 @@ class Detent(Scheduling, Limited, Hooked):
     def make_engine(self, store: Store | None = None, ids: Ids | None = None, **store_options: Any) -> Engine:
         """A new engine on this application's database, not opened yet. For tools; applications use `ready`.
 
-        store: used instead of that of the URL. store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
+        store: used instead of that of the URL. store_options: `may_migrate=True` sets up or upgrades the schema when it
+        is opened.
         """
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
         store = store or store_from(self.url, **store_options)

@@ -18,8 +18,8 @@ SUPERVISOR_FD = "DETENT_SUPERVISOR_FD"
 class StopSignals:
     """Each SIGTERM or SIGINT calls `stop` on the loop. If the loop is blocked, the second one ends the process.
 
-    A supervisor gets the grace when this process is ready, and sends how often it was told to stop. So a signal that both receive counts once, and a supervisor that
-    dies stops its workers.
+    A supervisor gets the grace when this process is ready, and sends how often it was told to stop. So a signal that
+    both receive counts once, and a supervisor that dies stops its workers.
     """
 
     def __init__(
