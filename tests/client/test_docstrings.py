@@ -67,7 +67,7 @@ def test_a_class_and_its_public_members_have_docstrings(cls: type) -> None:
 def test_contexts_have_the_same_calls(name: str) -> None:
     internal = {"children", "scopes", "begin_transaction", "finish", "close", "request_stop"}
     calls = {full_name.partition(".")[2] for full_name, _ in public_members(getattr(detent, name))} - internal
-    assert len(calls) == 26 and {"step", "once", "wait_for", "gather", "approval", "effect_key"} <= calls
+    assert len(calls) == 27 and {"step", "once", "wait_for", "gather", "approval", "effect_key"} <= calls
 
 
 @pytest.mark.parametrize(

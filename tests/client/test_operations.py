@@ -54,7 +54,7 @@ async def test_acts_on_jobs(app: Detent, mail: Any) -> None:
     assert (await app.jobs.requeue_many([again.id])).done == 1
     with pytest.raises(DetentError) as foreign:
         await app.jobs.show(handle.id, tenant="acme")
-    assert foreign.value.code == "TENANT_SCOPE_VIOLATION"
+    assert foreign.value.code == "JOB_NOT_FOUND"
     with pytest.raises(NotFound):
         await app.jobs.handle("01900000-0000-7000-8000-000000000000")
 

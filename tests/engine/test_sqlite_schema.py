@@ -203,12 +203,12 @@ async def test_a_file_of_the_early_layout_is_refused(tmp_path: Path) -> None:
 async def test_what_is_no_database_is_refused_by_code(tmp_path: Path, prepare: Callable[[Path], object]) -> None:
     path = tmp_path / "odd"
     prepare(path)
-    assert refusal(path).code in ("STORE_UNAVAILABLE", "SCHEMA_MISMATCH")
+    assert refusal(path).code in ("STORE_UNAVAILABLE", "SCHEMA_MISMATCH", "DATABASE_PATH_INVALID")
 
 
 async def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     error = refusal(tmp_path / "nowhere" / "jobs.db")
-    assert error.code == "STORE_UNAVAILABLE"
+    assert error.code == "DATABASE_PATH_INVALID"
     assert "nowhere" in error.message
 
 

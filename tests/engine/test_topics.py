@@ -33,7 +33,8 @@ KINDS = {
     "faults": "StrandedParent AdriftChild MissingApproval StrayVote",
 }
 
-TOPICS = {name: kind for name, kind in get_type_hints(Tx).items() if Protocol in getattr(kind, "__bases__", ())}
+HINTS = get_type_hints(Tx, localns=vars(verification))
+TOPICS = {name: kind for name, kind in HINTS.items() if Protocol in getattr(kind, "__bases__", ())}
 
 
 def value_of(name: str, hint: Any, kind: Any) -> Any:
@@ -81,4 +82,4 @@ async def call(topic: str, name: str, values: dict[str, Any], tx: Tx) -> None:
 
 
 def test_no_topic_is_left_out() -> None:
-    assert get_type_hints(Tx).keys() - TOPICS.keys() == {"now"}
+    assert HINTS.keys() - TOPICS.keys() == {"now"}

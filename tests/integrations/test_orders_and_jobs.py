@@ -76,7 +76,7 @@ async def _send(
     return sent
 
 
-def agree(database: Database, acknowledged: set[int]) -> None:
+def check_agreement(database: Database, acknowledged: set[int]) -> None:
     orders = sorted(number for (number,) in database.sql("SELECT number FROM orders"))
     jobs = sorted(int(number) for (number,) in database.sql("SELECT payload::json ->> 'number' FROM detent.job_list"))
     assert orders == jobs and acknowledged <= set(orders)
@@ -85,14 +85,14 @@ def agree(database: Database, acknowledged: set[int]) -> None:
 
 @pytest.mark.anyio
 async def test_orders_and_jobs_agree(database: Database) -> None:
-    agree(database, await place_orders(database, 80, kill_after=40))
+    check_agreement(database, await place_orders(database, 80, kill_after=40))
 
 
 @pytest.mark.drill
 @pytest.mark.anyio
 async def test_a_thousand_orders_and_jobs_agree(database: Database) -> None:
     acknowledged = await place_orders(database, 1_000, kill_after=500)
-    agree(database, acknowledged)
+    check_agreement(database, acknowledged)
     assert len(acknowledged) > 780
 
 

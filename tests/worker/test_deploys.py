@@ -100,7 +100,7 @@ async def test_a_payload_that_does_not_bind_is_handed_back_with_a_note(app: Dete
     assert 1_000_000 <= (event.data or {})["due_at"] - event.at <= 1_500_000
     why = await engine.jobs.why(job.id)
     assert why.reason == "HANDED_BACK" and "m: Extra inputs" in why.sentence
-    assert (await engine.jobs.why(job.id, payloads=False)).reason == "HANDED_BACK"
+    assert (await engine.scoped(tenant=None, payloads=False).jobs.why(job.id)).reason == "HANDED_BACK"
 
 
 @pytest.mark.parametrize("contract", ["gate-b2", "p3c", "men", "streams", "standard"])

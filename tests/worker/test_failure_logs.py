@@ -222,7 +222,7 @@ async def test_an_outcome_that_is_refused(app: Detent, logged: Records) -> None:
         handles = await refused.enqueue_many([{"after": -1}, {"after": 0}])
         await until(lambda: len(logged.of("ERROR")) == 2)
     assert sorted(line["job_id"] for line in logged.of("WARNING")) == sorted(handle.id for handle in handles)
-    assert {line["error_code"] for line in logged.of("ERROR")} == {"RETRY_INVALID", "JOB_EXECUTION_FAILED"}
+    assert {line["error_code"] for line in logged.of("ERROR")} == {"RETRY_DELAY_INVALID", "JOB_EXECUTION_FAILED"}
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ async def test_a_suspended_worker_does_not_outlast_a_timeout(bench: Bench) -> No
     """Its lease is long, its timeout is not: SIGSTOP while the handler runs, SIGCONT after the sweep."""
     async with bench.app as app:
         suspended = bench.start(lease_seconds=60.0)
-        late = await app.jobs["thread"].using(timeout=0.5, max_retries=0).enqueue(seconds=1.0)
+        late = await app.jobs["thread"].using(timeout=1.5, max_retries=0).enqueue(seconds=2.5)
         await until(lambda: late.id in bench.diary_entries("thread"))
         suspended.send_signal(signal.SIGSTOP)
         engine = await app.ready()

@@ -27,8 +27,7 @@ from .base_context import Numbers
 from .children import ChildCalls
 from .json_values import JSON_ERRORS, adapter_of, first_line, from_json
 from .outcomes import WaitTimeout
-from .step_retries import NO_RETRIES, StepRetries, split_options
-from .steps import NOT_RECORDED, StepCall, Steps
+from .steps import NO_RETRIES, NOT_RECORDED, StepCall, StepRetries, Steps, split_options
 from .transaction import Scope, Transaction, check_no_transaction, step_scope
 
 P = ParamSpec("P")

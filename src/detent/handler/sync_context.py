@@ -14,8 +14,7 @@ from .blocking import Blocking, Run, blocking
 from .children import BlockingGather, Child, Enqueueable
 from .context import Context
 from .outcomes import CancelRequested, SoftTimeout, Suspend
-from .step_retries import NO_RETRIES, split_options
-from .steps import NOT_RECORDED, StepCall
+from .steps import NO_RETRIES, NOT_RECORDED, StepCall, split_options
 from .transaction import Transaction, current_scope, step_scope
 
 P = ParamSpec("P")
@@ -48,12 +47,12 @@ class SyncContext(BaseContext, Blocking[Context]):
     gather = cast(BlockingGather, blocking(cast(Any, Context.gather)))
 
     @overload
-    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any: ...
+    def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal") -> Any: ...
 
     @overload
-    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: type[T]) -> T: ...
+    def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal", type: type[T]) -> T: ...
 
-    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal", type: Any = Any) -> Any:
+    def wait_for(self, name: str, timeout: Seconds | None = None, *, kind: str = "signal", type: Any = Any) -> Any:
         """Wait for the signal `name` and return its data. Arguments and errors are those of `Context.wait_for`."""
         return self._run(self._original.wait_for(name, timeout, kind=kind, type=type))
 
