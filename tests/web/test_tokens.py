@@ -40,6 +40,20 @@ async def test_a_worker_works_on_its_queues_and_types_only(api: Api) -> None:
         assert code(await worker.get(f"{API}/{path}"), 403) == "FORBIDDEN"
 
 
+async def test_a_producer_is_shown_no_payload(api: Api) -> None:
+    """Neither of a job of somebody else that has the key or the task id, nor in a replayed answer."""
+    owner, producer = await api.person("owner", "operator"), await api.person("shop", "producer")
+    private = {"payload": {"card": "4111"}, "idempotency_key": "k1"}
+    assert (await api.submit(owner, **private))["payload"] == {"card": "4111"}
+    await owner.post(f"{API}/tasks", json={"task_id": "t1", "payload": {"card": "4111"}})
+    key = {"Idempotency-Key": "again"}
+    answers = [await producer.post(f"{API}/jobs", json={"job_type": "mail", **private}, headers=key) for _ in range(2)]
+    tasks: list[dict[str, Any]] = [{"task_id": "t1"}, {"task_id": "t1", "timeout_ms": 7}]
+    answers += [await producer.post(f"{API}/tasks", json=task) for task in tasks]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 409]
+    assert all("4111" not in answer.text for answer in answers)
+
+
 async def test_a_producer_submits_to_its_queues_only(api: Api) -> None:
     elsewhere = await api.submit(queue="b", idempotency_key="k1")
     producer = await api.person("shop", "producer", queues=["a"], job_types=["mail"])
