@@ -59,7 +59,8 @@ class Caller:
     @property
     def idempotency_owner(self) -> str:
         """Owner of an Idempotency-Key. Two tokens share keys only if they have the same person and permissions."""
-        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}\n{self.reach}"
+        permissions = (self.role, self.tenant, self.payloads, self.roles, self.reach, self.shared_with)
+        return "\n".join(map(str, (self.person, *permissions)))
 
     def tenant_for(self, requested: str | None) -> str | None:
         """The tenant to act in. Raises TenantViolation if the token is bound to another tenant."""
