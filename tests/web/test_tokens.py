@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from detent.core.access import Scope
+from detent.core.access import Reach, Scope
 from detent.core.times import SECOND
+from detent.engine import Submission
 from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +70,19 @@ async def test_a_producer_submits_to_its_queues_only(api: Api) -> None:
         assert code(await producer.get(f"{API}/{path}"), 403) == "FORBIDDEN"
     assert code(await producer.post(f"{API}/jobs/{created['id']}/cancel"), 403) == "FORBIDDEN"
     assert (await producer.get(f"{API}/me")).json()["queues"] == ["a"]
+
+
+async def test_children_out_of_reach_are_neither_shown_nor_counted(api: Api) -> None:
+    parent = (await api.submit(queue="a"))["id"]
+    submissions = [Submission("mail", queue=queue, parent_id=parent) for queue in ("b", "a", "b")]
+    children = [submitted.job.id for submitted in await api.engine.jobs.submit_many(submissions)]
+    everyone, viewer = await api.person("all", "viewer"), await api.person("vic", "viewer", queues=["a"])
+    shown = [(await client.get(f"{API}/jobs/{parent}/detail")).json()["children"] for client in (everyone, viewer)]
+    assert [(part["total"], len(part["jobs"])) for part in shown] == [(3, 3), (1, 1)]
+    assert shown[1]["jobs"][0]["id"] == children[1]
+    tree = await api.engine.scoped(tenant=None, reach=Reach(queues=("a",))).jobs.tree(parent)
+    assert [child.job.id for child in tree.children] == [children[1]]
+    assert len((await api.engine.jobs.tree(parent)).children) == 3
 
 
 async def test_an_operator_of_one_queue(api: Api) -> None:

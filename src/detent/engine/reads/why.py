@@ -1,6 +1,7 @@
 """Explains why a job is not running (`detent jobs why`): reads the job, pauses, limits and workers; writes nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -73,6 +74,7 @@ async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
     if approval is not None and not payloads:
         approval = redact_approval(approval)
     children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
+    children = [count for count in children if runtime.sees(count)]
     everyone = runtime.tenant is None and not runtime.reach.is_limited
     traceback = last_traceback(job, await tx.log.events(job.id)) if job.error_code and payloads else None
     return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone, traceback)
@@ -183,10 +185,10 @@ def _blocked(snapshot: Snapshot) -> Iterator[Why]:
     elif job.status in snapshot.contract.approval_statuses:
         yield _waits_for_approval(snapshot, until, details)
     elif job.wait_kind == CHILDREN:
-        counts = {status: 0 for _, _, status, _, _ in snapshot.children}
-        for _, _, status, _, number in snapshot.children:
-            counts[status] += number
-        numbers = ", ".join(f"{number} {status}" for status, number in counts.items())
+        counts = Counter[str]()
+        for count in snapshot.children:
+            counts[count.status] += count.number
+        numbers = ", ".join(f"{number} {status}" for status, number in counts.items()) or "none that you may see"
         how = f"`detent jobs draw {job.id} --tree` shows them"
         sentence = f"it waits for its children ({numbers}){until}; {how}"
         yield Why("WAITS_FOR_CHILDREN", sentence, {**details, "children": counts})
