@@ -69,7 +69,7 @@ def reason_for_doubt(first: Signer, second: Signer) -> str:
     doubtful = second if second.shared_with is None or (second.shared_with and first.shared_with == ()) else first
     person, others = doubtful
     if others is None:
-        return f"the name {person} is not proven; use that person's token ($DETENT_TOKEN, --token-file) or sign in"
+        return f"the name {person} is not proven; use that person's token ($DETENT_TOKEN, --token-file, dashboard)"
     known = f"the token of {person} is also known to {', '.join(others)}"
     return f"{known}; {person} must replace it with `detent token rotate` first"
 
