@@ -62,6 +62,24 @@ def test_a_token_cannot_do_more_on_the_command_line(cli: Cli, waiting: str) -> N
     assert cli("jobs", "approve", waiting, "--token-file", "no/such", code=2).err.startswith("USAGE")
 
 
+def test_a_token_limits_a_discard(cli: Cli) -> None:
+    """A token without payloads prints none; a bulk discard is made by the person of the token and within its limits."""
+    cli("enqueue", "refund", "--contract", "streams", "--payload", '{"order_id": 4111}')
+    cli("worker", "shop.py", "--until-idle")
+    create = ("token", "create", "--role", "operator", "--json", "--name")
+    blind = cli(*create, "bo", "--no-payloads").json["token"]
+    billing = cli(*create, "cy", "--queues", "billing").json["token"]
+    discard = ("dlq", "discard", "--reason", "old", "--json", "--token")
+    assert cli(*discard, "detent_no", "--all", "--dry-run", code=1).err.startswith('{"code": "UNAUTHORIZED"')
+    assert cli(*discard, billing, "--all", "--dry-run").json["matched"] == 0
+    assert cli(*discard, blind, "--all", "--yes").json["done"] == 1
+    item = cli("dlq", "list").id
+    assert [act["actor"] for act in cli("dlq", "show", item, "--json").json["acts"]] == ["bo"]
+    cli("enqueue", "refund", "--payload", '{"order_id": 4111}')
+    cli("worker", "shop.py", "--until-idle")
+    assert "4111" not in cli(*discard, blind, cli("dlq", "list", "--status", "open").id).out
+
+
 def test_creating_tokens_of_programs_and_people(cli: Cli) -> None:
     create = ("token", "create", "--json", "--name")
     worker = cli(*create, "w1", "--role", "worker", "--queues", "billing, mail", "--types", "charge").json

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.core.access import Scope
+from detent.core.access import Reach, Scope
 from detent.core.errors import NotFound
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Outcome, Snoozed, Succeeded, Waits
@@ -319,6 +319,14 @@ def test_a_blocked_event_loop(harness: Harness) -> None:
     explanation = harness.why(job)
     assert explanation.reason == "LOOP_BLOCKED"
     assert "job j1 (x) has blocked the event loop of its worker for 3 s at jobs.py:7 in slow" in explanation.sentence
+    assert (explanation.details["job_id"], explanation.details["blocking_job_id"]) == (job, "j1")
+    for limited in (
+        harness.engine.scoped(tenant="default"),
+        harness.engine.scoped(tenant=None, reach=Reach(("default",))),
+    ):
+        hidden = asyncio.run(limited.jobs.why(job))
+        assert hidden.sentence == "another job blocks the event loop of its worker"
+        assert hidden.details.keys() == {"job_id", "status", "phase", "also"} and hidden.details["job_id"] == job
     harness.worker("w2")
     assert harness.why(job).reason == "ANY_MOMENT"
     harness.claim()

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from detent.core.access import Scope
+from detent.core.access import Reach, Scope
 from detent.core.job import ApprovalRequest, Wait
 from detent.core.outcome import Waits
 from detent.engine import Engine, Submission
 from detent.engine.execution.manual_run import ManualRun
 from detent.engine.runtime import Runtime, Service
 from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.children import ChildState
 from detent.ports.listing import Filter
 from support.acts import claim_one, reach, refused, refused_untouched, submit
 from support.clock import FakeClock
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.anyio
 Act = Callable[[Engine, str], Awaitable[Any]]
 ANN = Scope("ann", "why not")
 SPAN = ("2026-02-25T11:50:00Z", "2026-02-25T11:55:00Z")
+
+
+def ended(job_id: str) -> ChildState:
+    return ChildState(job_id, None, "mail", "standard", "failed", "final", '"secret"', "BAD", "secret")
+
 
 ON_JOBS: dict[str, tuple[tuple[str, str], Act]] = {
     "jobs.get": (("standard", "queued"), lambda t, i: t.jobs.get(i)),
@@ -37,6 +43,8 @@ ON_JOBS: dict[str, tuple[tuple[str, str], Act]] = {
     "jobs.run_manually": (("standard", "queued"), lambda t, i: t.jobs.run_manually(i, ManualRun.SUCCEED, ANN)),
     "approvals.approve": (("standard", "waiting_approval"), lambda t, i: t.approvals.approve(i, ANN)),
     "approvals.reject": (("standard", "waiting_approval"), lambda t, i: t.approvals.reject(i, ANN)),
+    "results.wait": (("standard", "failed"), lambda t, i: t.results.wait(i)),
+    "results.failure": (("standard", "failed"), lambda t, i: t.results.failure(ended(i))),
     "approvals.of_job": (("standard", "queued"), lambda t, i: t.approvals.of_job(i)),
 }
 IN_BULK: dict[str, tuple[tuple[str, str], Act]] = {
@@ -87,7 +95,7 @@ OPERATORS = {
     "limits.set_quota", "limits.remove_quota", "workers.overview", "workers.send_command", "workers.recoveries",
     "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist", "tokens.authenticate",
     "sessions.create", "sessions.use", "sessions.end",
-    "tokens.rotate",
+    "tokens.rotate", "results.close",
 }  # fmt: skip
 """Operations of processes and operators: a tenant is refused, whatever the arguments."""
 NO_OPERATION = {"scoped"} | {name for name in vars(Runtime) if not name.startswith("_")}
@@ -107,7 +115,7 @@ def operations() -> set[str]:
 
 
 def test_every_operation_is_a_tenants_or_an_operators() -> None:
-    assert len(services()) == 9
+    assert len(services()) == 10
     tables = (ON_JOBS, IN_BULK, ON_DEAD_LETTERS, SUBMITS, LISTS, ON_FILTERS, ON_SCHEDULES, OWN)
     tenants = {name for table in tables for name in table}
     assert not tenants & OPERATORS
@@ -133,6 +141,17 @@ async def test_a_job(engine: Engine, place: Place, clock: FakeClock, act: str) -
     job = await reach(engine, clock, contract, status, tenant_id="acme")
     await refused_untouched(place, call(engine.scoped(tenant="rival"), job.id), "JOB_NOT_FOUND", 404)
     await call(engine.scoped(tenant="acme"), job.id)
+
+
+async def test_an_awaited_result_is_within_reach_and_without_payloads(engine: Engine, clock: FakeClock) -> None:
+    job = await reach(engine, clock, "standard", "failed")
+    assert job.error_message and (await engine.results.wait(job.id)).error_message == job.error_message
+    outside = engine.scoped(tenant=None, reach=Reach(queues=("other",)))
+    await refused(outside.results.wait(job.id), "JOB_NOT_FOUND", 404)
+    blind = engine.scoped(tenant=None, payloads=False).results
+    state = await blind.wait(job.id)
+    assert (state.result, state.error_message, state.error_code) == (None, None, job.error_code)
+    assert "secret" not in str(vars(await blind.failure(ended(job.id))))
 
 
 @pytest.mark.parametrize("act", IN_BULK)

@@ -58,6 +58,15 @@ async def test_a_payload_that_the_handler_refuses_is_refused(api: Api) -> None:
     assert (await post(api, payload={"order_id": "7"})).status_code == 201, "the handler takes a text, too"
 
 
+async def test_a_type_out_of_reach_is_refused_before_its_declaration_is_read(api: Api) -> None:
+    await publish(api)
+    producer = await api.person("shop", "producer", job_types=["mail"])
+    for job_type in ("charge", "unknown"):
+        refused = await producer.post(f"{API}/jobs", json={"job_type": job_type, "payload": {"order_id": "many"}})
+        assert code(refused, 403) == "TOKEN_SCOPE_VIOLATION"
+    assert code(await producer.post(f"{API}/jobs", json={"job_type": ["mail"]}), 422)
+
+
 async def test_an_unknown_type_is_accepted_with_a_warning(api: Api) -> None:
     response = await post(api)
     assert response.status_code == 201

@@ -24,6 +24,11 @@ async def test_the_documentation_can_require_a_token_or_be_turned_off(
             for path in ("/docs", "/openapi.json"):
                 answers = [await client.get(path, headers=headers) for headers in ({}, dict(ann.headers))]
                 assert tuple(answer.status_code for answer in answers) == statuses, (mode, path)
+            if mode == "token":
+                session = await client.post(f"{API}/session", json={"token": ann.headers["authorization"].split()[1]})
+                assert session.status_code == 200, "the cookie opens the page in a browser, not the document"
+                assert [(await client.get(path)).status_code for path in ("/docs", "/openapi.json")] == [200, 401]
+                client.cookies.clear()
             if mode == "off":
                 assert code(answers[0], 404) == "ROUTE_NOT_FOUND"
             page = await client.get("/", headers=dict(ann.headers))

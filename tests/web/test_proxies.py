@@ -120,6 +120,20 @@ async def test_the_proxy_decides_who_the_caller_is(api: Api, connect: Connect) -
     assert code(await nobody.get(JOBS), 401) == "UNAUTHORIZED"
 
 
+async def test_a_token_does_not_prove_a_person_where_the_proxy_signs_in(api: Api, connect: Connect) -> None:
+    """Else an admin could create a second person who confirms what the admin proposed."""
+    for role, shared_with in (("operator", None), ("producer", [])):
+        _, secret = await api.engine.tokens.create("eve", role, Scope("test"))
+        _, secret = await api.engine.tokens.rotate(secret)
+        caller = (await connect(headers={"Authorization": f"Bearer {secret}"}).get(f"{API}/me")).json()
+        assert caller["shared_with"] == shared_with
+    _, secret = await api.engine.tokens.create("eve", "operator", Scope("test"))
+    page = connect()
+    key = (await page.post(f"{API}/session", json={"token": secret})).json()["session_key"]
+    assert (await page.get(f"{API}/me", headers={"X-Session-Key": key})).json()["shared_with"] is None
+    assert (await connect(headers=ANN).get(f"{API}/me")).json()["shared_with"] == []
+
+
 async def test_a_person_of_one_tenant(api: Api, connect: Connect) -> None:
     theirs = (await api.submit(tenant_id="b"))["id"]
     tenant: dict[str, Any] = {"proxy_tenant_header": "X-Tenant"}

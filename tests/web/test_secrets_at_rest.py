@@ -20,6 +20,7 @@ from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.stores.sqlite.store import SqliteStore
 from detent.web.app import create_app
+from detent.web.http import idempotency
 from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from support.stores import SqlitePlace
@@ -181,6 +182,20 @@ async def test_stored_answers_are_bounded_and_expire(api: Api) -> None:
     later = api.engine.store.now() + 3_600 * SECOND
     dropped = await api.engine.store.write(lambda tx: tx.answers.drop_old_answers(1_000))
     assert dropped == 0 and all(later - 60 * SECOND < row_until(row) <= later for row in answers(api))
+    await app.state.web.close()
+
+
+async def test_stored_answers_are_bounded_for_each_caller(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the calls of another one come in between."""
+    monkeypatch.setattr(idempotency, "_TRIM_EVERY", 4)
+    app = create_app(api.engine, Settings(answers_per_caller=2))
+    callers = [await api.person(name, "operator") for name in ("ann", "bob")]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
+        for number in range(24):
+            headers = {**callers[number % 2].headers, "Idempotency-Key": f"k{number}"}
+            response = await client.post(f"{API}/bulk/cancel", json={"dry_run": True}, headers=headers)
+            assert response.status_code == 200
+    assert len(answers(api)) <= 2 * (2 + 4)
     await app.state.web.close()
 
 

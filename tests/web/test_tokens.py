@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from detent.core.access import Scope
+from detent.core.access import Reach, Scope
 from detent.core.times import SECOND
+from detent.engine import Submission
 from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,20 @@ async def test_a_worker_works_on_its_queues_and_types_only(api: Api) -> None:
         assert code(await worker.get(f"{API}/{path}"), 403) == "FORBIDDEN"
 
 
+async def test_a_producer_is_shown_no_payload(api: Api) -> None:
+    """Neither of a job of somebody else that has the key or the task id, nor in a replayed answer."""
+    owner, producer = await api.person("owner", "operator"), await api.person("shop", "producer")
+    private = {"payload": {"card": "4111"}, "idempotency_key": "k1"}
+    assert (await api.submit(owner, **private))["payload"] == {"card": "4111"}
+    await owner.post(f"{API}/tasks", json={"task_id": "t1", "payload": {"card": "4111"}})
+    key = {"Idempotency-Key": "again"}
+    answers = [await producer.post(f"{API}/jobs", json={"job_type": "mail", **private}, headers=key) for _ in range(2)]
+    tasks: list[dict[str, Any]] = [{"task_id": "t1"}, {"task_id": "t1", "timeout_ms": 7}]
+    answers += [await producer.post(f"{API}/tasks", json=task) for task in tasks]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 409]
+    assert all("4111" not in answer.text for answer in answers)
+
+
 async def test_a_producer_submits_to_its_queues_only(api: Api) -> None:
     elsewhere = await api.submit(queue="b", idempotency_key="k1")
     producer = await api.person("shop", "producer", queues=["a"], job_types=["mail"])
@@ -55,6 +70,19 @@ async def test_a_producer_submits_to_its_queues_only(api: Api) -> None:
         assert code(await producer.get(f"{API}/{path}"), 403) == "FORBIDDEN"
     assert code(await producer.post(f"{API}/jobs/{created['id']}/cancel"), 403) == "FORBIDDEN"
     assert (await producer.get(f"{API}/me")).json()["queues"] == ["a"]
+
+
+async def test_children_out_of_reach_are_neither_shown_nor_counted(api: Api) -> None:
+    parent = (await api.submit(queue="a"))["id"]
+    submissions = [Submission("mail", queue=queue, parent_id=parent) for queue in ("b", "a", "b")]
+    children = [submitted.job.id for submitted in await api.engine.jobs.submit_many(submissions)]
+    everyone, viewer = await api.person("all", "viewer"), await api.person("vic", "viewer", queues=["a"])
+    shown = [(await client.get(f"{API}/jobs/{parent}/detail")).json()["children"] for client in (everyone, viewer)]
+    assert [(part["total"], len(part["jobs"])) for part in shown] == [(3, 3), (1, 1)]
+    assert shown[1]["jobs"][0]["id"] == children[1]
+    tree = await api.engine.scoped(tenant=None, reach=Reach(queues=("a",))).jobs.tree(parent)
+    assert [child.job.id for child in tree.children] == [children[1]]
+    assert len((await api.engine.jobs.tree(parent)).children) == 3
 
 
 async def test_an_operator_of_one_queue(api: Api) -> None:

@@ -1,5 +1,6 @@
 """Two people are two owners: one person with any number of tokens cannot discard or approve where two are needed."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from detent.core.approval import make_approval_request
 from detent.core.job import APPROVAL, Wait
 from detent.core.outcome import Waits
 from detent.engine import Submission
+from detent.engine.control.access import Unauthorized
 from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -132,6 +134,15 @@ async def test_a_rotation_needs_the_callers_own_token(api: Api) -> None:
     entry = (await api.engine.audit(1))[0].entry
     assert (entry.actor, entry.act, entry.subject) == ("cy", "token.rotate", new["id"])
     assert secret not in str(entry.data)
+
+
+async def test_of_rotations_at_the_same_time_one_succeeds(api: Api) -> None:
+    """Else the creator of a token would have one that counts as the owner's own, and the owner another."""
+    _, secret = await api.engine.tokens.create("cy", "operator", Scope("ann"))
+    rotations = [api.engine.tokens.rotate(secret) for _ in range(5)]
+    results = await asyncio.gather(*rotations, return_exceptions=True)
+    assert [type(result) for result in results].count(Unauthorized) == 4, results
+    assert sum(token.revoked_at is None for token in await api.engine.tokens.list()) == 1
 
 
 async def test_a_revoked_token_cannot_be_rotated(api: Api) -> None:

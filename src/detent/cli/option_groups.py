@@ -83,7 +83,7 @@ class TokenOptions:
         if self.secret is None:
             return engine, scope, None
         token = await engine.tokens.authenticate(self.secret, power)
-        scoped = engine.scoped(tenant=token.tenant_id, reach=token.reach)
+        scoped = engine.scoped(tenant=token.tenant_id, payloads=token.payloads, reach=token.reach)
         return scoped, replace(scope, actor=token.person, shared_with=token.shared_with), token
 
 

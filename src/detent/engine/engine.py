@@ -113,7 +113,7 @@ class Engine(Runtime):
         What names another tenant, and the operations of operators and workers, raise TenantViolation.
         """
         tenant, payloads = self.tenant_for(tenant, f"tenant {tenant}"), payloads and self.payloads
-        reach = reach or self.reach
+        reach = self.reach if reach is None else reach
         if (tenant, payloads, reach) == (self.tenant, self.payloads, self.reach):
             return self
         return self._copy(tenant=tenant, payloads=payloads, reach=reach)

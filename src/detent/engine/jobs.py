@@ -126,7 +126,7 @@ class Jobs(Service):
     async def tree(self, tx: Tx, job_id: str) -> JobTree:
         """The job with its children and their children."""
         job = await self._runtime.find(tx, job_id)
-        return await read_tree(tx, job, job.job_type)
+        return await read_tree(tx, self._runtime, job, job.job_type)
 
     @writes
     async def signal(self, tx: Tx, job_id: str, name: str, scope: Scope, data: Any = None) -> tuple[Job, bool]:

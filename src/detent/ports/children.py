@@ -22,8 +22,10 @@ class ChildState(NamedTuple):
 
 
 class ChildCount(NamedTuple):
-    """The number of children of one type, contract and status."""
+    """The number of children of one tenant, queue, type, contract and status."""
 
+    tenant_id: str
+    queue: str
     job_type: str
     contract: str
     status: str

@@ -30,6 +30,9 @@ class AccessQueries(NamedQueries):
     async def token(self, token_id: str) -> Token | None:
         return await self.fetch_one(_token, "token", id=token_id)
 
+    async def lock_token(self, token_id: str) -> Token | None:
+        return await self.fetch_one(_token, "lock_token", id=token_id)
+
     async def list_tokens(self) -> list[Token]:
         return await self.fetch(_token, "tokens")
 

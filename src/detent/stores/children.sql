@@ -78,8 +78,9 @@ SELECT 1 FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT 
 SELECT {columns} FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
 
 -- name: count_children
-SELECT job_type, contract, status, phase, count(*) FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL
-GROUP BY job_type, contract, status, phase ORDER BY job_type, contract, status;
+SELECT tenant_id, queue, job_type, contract, status, phase, count(*) FROM detent.job_list
+WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+GROUP BY tenant_id, queue, job_type, contract, status, phase ORDER BY job_type, contract, status, queue, tenant_id;
 
 -- name: approval
 SELECT job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, decided_at, expired

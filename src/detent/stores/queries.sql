@@ -454,6 +454,9 @@ SELECT {token_columns} FROM detent.tokens WHERE digest = :digest;
 -- name: token
 SELECT {token_columns} FROM detent.tokens WHERE id = :id;
 
+-- name: lock_token
+SELECT {token_columns} FROM detent.tokens WHERE id = :id {for_update};
+
 -- name: tokens
 SELECT {token_columns} FROM detent.tokens ORDER BY created_at, id;
 

@@ -11,10 +11,11 @@ from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAudit
 from detent.cli.options import JobId, Tenant, option
 from detent.cli.output import pluralize, relative_time, shorten
 from detent.core.access import Power, Role, Token, deciding_roles, same_person
-from detent.core.contract.model import Contract, Phase
-from detent.core.job import Job, Micros
+from detent.core.contract.model import Phase
+from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.execution.approvals import OpenApproval
+from detent.engine.reads import responses
 from detent.engine.reads.tree import JobTree
 from detent.engine.reads.views import job_view
 
@@ -102,7 +103,7 @@ def _decide(
 ) -> None:
     typed = replace(audit, actor=decision.by or audit.actor).scope()
 
-    async def act(full_engine: Engine) -> tuple[Contract, Job, int]:
+    async def act(full_engine: Engine) -> tuple[responses.Job, int]:
         engine, scope, token = await token_options.sign_in(full_engine, typed, Power.REVIEW)
         roles = None if decision.role is None else [decision.role]
         if token is not None:
@@ -112,11 +113,11 @@ def _decide(
         job = await decide(job_id, scope, roles=roles, digest=decision.digest)
         waiting = await engine.approvals.of_job(job.id) if job.wait_name else []
         missing = next((approval.missing for approval in waiting if approval.name == job.wait_name), 0)
-        return engine.contract(job.contract), job, missing
+        return job_view(engine.contract(job.contract), job, payloads=engine.payloads), missing
 
-    contract, job, missing = connection.run(act)
+    view, missing = connection.run(act)
     remaining = f"; {pluralize(missing, 'more approval')} needed" if missing else ""
-    connection.print_result(job_view(contract, job), f"{job.id} {job.status}{remaining}")
+    connection.print_result(view, f"{view['id']} {view['status']}{remaining}")
 
 
 def _check_typed(decision: DecisionOptions, token: Token) -> None:

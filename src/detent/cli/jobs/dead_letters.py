@@ -179,23 +179,27 @@ def discard(
     filter = which.without_age(audit.tenant)
     _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
-        discarded = connection.run(lambda engine: _discard(engine, dlq_id, audit.scope(), token))
+        discarded, payloads = connection.run(lambda engine: _discard(engine, dlq_id, audit.scope(), token))
         proposed = "discard proposed; another person confirms it with the same command and their own token"
-        view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
+        view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item, payloads=payloads)}
         connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = which.add_age(filter, engine.store.now())
-        return await engine.dead_letters.discard_many(matching, audit.scope(), dry_run=dry)
+        scoped, scope, _ = await token.sign_in(engine, audit.scope(), Power.DISCARD)
+        return await scoped.dead_letters.discard_many(matching, scope, dry_run=dry)
 
     return _run_in_bulk(act, "discarded", bulk, connection)
 
 
-async def _discard(engine: Engine, dlq_id: str, scope: Scope, token: TokenOptions) -> Discard:
-    """Discard as the person of the token; without one the actor is only a name, which cannot confirm."""
+async def _discard(engine: Engine, dlq_id: str, scope: Scope, token: TokenOptions) -> tuple[Discard, bool]:
+    """Discard as the person of the token; without one the actor is only a name, which cannot confirm.
+
+    Also returns whether this person may see payloads.
+    """
     scoped, scope, _ = await token.sign_in(engine, scope, Power.DISCARD)
-    return await scoped.dead_letters.discard(dlq_id, scope)
+    return await scoped.dead_letters.discard(dlq_id, scope), scoped.payloads
 
 
 def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:

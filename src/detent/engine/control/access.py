@@ -106,7 +106,8 @@ class Tokens(Service):
         The new token grants the same and expires at the same time. The old one and its sessions end. Raises
         Unauthorized if the old one is unknown, expired or revoked.
         """
-        old = require_valid(await tx.tokens.token_by_digest(digest_of(bearer_secret)), tx.now)
+        found = require_valid(await tx.tokens.token_by_digest(digest_of(bearer_secret)), tx.now)
+        old = require_valid(await tx.tokens.lock_token(found.id), tx.now)  # another rotation may have been faster
         await tx.tokens.put_token(replace(old, revoked_at=tx.now))
         await tx.sessions.end_sessions_of(old.id)
         new = replace(old, id=self._runtime.ids.job(), created_at=tx.now, created_by=old.person, shared_with=())
@@ -123,7 +124,7 @@ class Tokens(Service):
     @writes
     async def revoke(self, tx: Tx, token_id: str, scope: Scope) -> Token:
         """Revoke a token; this is final and idempotent."""
-        token = await tx.tokens.token(token_id)
+        token = await tx.tokens.lock_token(token_id)
         if token is None or self._runtime.tenant not in (None, token.tenant_id):
             raise NotFound(
                 f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, JobFailed, NotFound
-from detent.engine.runtime import Runtime, Service, reads
+from detent.engine.runtime import Runtime, Service, operators_only, reads
 from detent.ports.children import ChildState
 from detent.ports.store import Watch
 from detent.ports.tx import Tx
@@ -32,8 +32,18 @@ class Results(Service):
         self._watch: Watch | None = None
         self._follower: asyncio.Task[None] | None = None
 
+    @property
+    def _is_limited(self) -> bool:
+        return self._runtime.tenant is not None or self._runtime.reach.is_limited
+
     async def wait(self, job_id: str, timeout: float | None = None) -> ChildState:
         """The state of a job once it has ended. Raises NotFound, and TimeoutError after so many seconds."""
+        if self._is_limited:
+            job_id = (await self._runtime.store.read(lambda tx: self._runtime.find(tx, job_id))).id
+        state = await self._wait(job_id, timeout)
+        return state if self._runtime.payloads else state._replace(result=None, error_message=None)
+
+    async def _wait(self, job_id: str, timeout: float | None) -> ChildState:
         self._watch = self._watch or self._runtime.store.watch(ends=True)
         future: asyncio.Future[ChildState] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, set()).add(future)  # before the first read, so that no end is missed
@@ -54,19 +64,26 @@ class Results(Service):
         message = f"job {job_id} is {state.status} after {timeout} s and continues"
         raise TimeoutError(f"{message}; `detent jobs why {job_id}` shows what it waits for")
 
-    @reads
-    async def failure(self, tx: Tx, state: ChildState) -> JobFailed:
+    async def failure(self, state: ChildState) -> JobFailed:
         """The error of a job that ended without a result."""
-        classes = [(event.data or {}).get("error_class") for event in await tx.log.events(state.id)]
+        message = state.error_message if self._runtime.payloads else None
+        classes = await self._error_classes(state.id)
         return JobFailed(
-            f"job {state.id} ended as {state.status}: {state.error_message or 'no result'}",
+            f"job {state.id} ended as {state.status}: {message or 'no result'}",
             job_id=state.id,
             status=state.status,
             error_code=state.error_code,
-            error_message=state.error_message,
+            error_message=message,
             error_class=next(filter(None, reversed(classes)), None) if state.error_code else None,
         )
 
+    @reads
+    async def _error_classes(self, tx: Tx, job_id: str) -> list[str | None]:
+        if self._is_limited:
+            await self._runtime.find(tx, job_id)
+        return [(event.data or {}).get("error_class") for event in await tx.log.events(job_id)]
+
+    @operators_only
     def close(self) -> None:
         """End all waits with an error, because the store is being closed."""
         if self._follower is not None:

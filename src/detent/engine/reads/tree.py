@@ -1,16 +1,20 @@
 """A job with its children and their children as a tree: names, order and statuses."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from detent.core.job import Job
 from detent.core.times import columns
+from detent.engine.runtime import Runtime
+from detent.ports.children import ChildCount
 from detent.ports.tx import Tx
 
 MAX_CHILDREN_SHOWN = 30
 """A job with more children than this is shown with their numbers per status instead."""
 MAX_DEPTH = 8
+_PAGE = 100
 ENQUEUED = "children.enqueued"
 
 
@@ -35,21 +39,40 @@ class JobTree:
         }
 
 
-async def read_tree(tx: Tx, job: Job, name: str, after: Sequence[str] = (), depth: int = MAX_DEPTH) -> JobTree:
+async def visible_children(tx: Tx, runtime: Runtime, job_id: str, limit: int) -> tuple[list[Job], list[ChildCount]]:
+    """The first children of a job that the caller may see, and how many there are of each kind."""
+    counts = [count for count in await tx.children.count_children(job_id) if runtime.sees(count)]
+    wanted = min(limit, sum(count.number for count in counts))
+    children: list[Job] = []
+    after: str | None = None
+    while len(children) < wanted:
+        page = await tx.children.list_children(job_id, after, _PAGE)
+        if not page:
+            break
+        children += [child for child in page if runtime.sees(child)]
+        after = page[-1].id
+    return children[:limit], counts
+
+
+async def read_tree(
+    tx: Tx, runtime: Runtime, job: Job, name: str, after: Sequence[str] = (), depth: int = MAX_DEPTH
+) -> JobTree:
     node = JobTree(job, name, list(after))
-    counts = await tx.children.count_children(job.id)
-    number = sum(count[-1] for count in counts)
+    children, counts = await visible_children(tx, runtime, job.id, MAX_CHILDREN_SHOWN)
+    number = sum(count.number for count in counts)
     if number > MAX_CHILDREN_SHOWN or (number and depth <= 1):
-        node.child_counts = [(job_type, status, count) for job_type, _, status, _, count in counts]
+        kinds = Counter[tuple[str, str]]()
+        for count in counts:
+            kinds[count.job_type, count.status] += count.number
+        node.child_counts = [(*kind, number) for kind, number in kinds.items()]
         return node
     if not number:
         return node
     notes = [note.data or {} for note in await tx.log.notes(job.id) if note.name == ENQUEUED]
     named = {child["id"]: child for data in notes for child in data.get("children", ())}
-    children = await tx.children.list_children(job.id, limit=MAX_CHILDREN_SHOWN)
     order = {job_id: place for place, job_id in enumerate(named)}
     for child in sorted(children, key=lambda job: (order.get(job.id, len(order)), job.id)):
         named_child = named.get(child.id, {})
         child_name = named_child.get("name") or child.job_type
-        node.children.append(await read_tree(tx, child, child_name, named_child.get("after", ()), depth - 1))
+        node.children.append(await read_tree(tx, runtime, child, child_name, named_child.get("after", ()), depth - 1))
     return node

@@ -1,6 +1,7 @@
 """Explains why a job is not running (`detent jobs why`): reads the job, pauses, limits and workers; writes nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -54,7 +55,8 @@ class Snapshot:
     approval: Approval | None
     children: list[ChildCount]
     all_tenants: bool
-    """False: the caller belongs to a tenant and is not told about workers and limits, which tenants share."""
+    """False: the caller is limited to a tenant, queues or types and is not told about workers and limits, which are
+    shared with others."""
     traceback: str | None = None
     """Of the last failed execution, if the caller may see payloads."""
 
@@ -72,7 +74,8 @@ async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
     if approval is not None and not payloads:
         approval = redact_approval(approval)
     children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
-    everyone = runtime.tenant is None
+    children = [count for count in children if runtime.sees(count)]
+    everyone = runtime.tenant is None and not runtime.reach.is_limited
     traceback = last_traceback(job, await tx.log.events(job.id)) if job.error_code and payloads else None
     return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone, traceback)
 
@@ -88,7 +91,7 @@ def explain(snapshot: Snapshot) -> Why:
     first, *others = (*_REASONS[snapshot.job.phase](snapshot), *_orphaned_steps(snapshot))
     job = {"job_id": snapshot.job.id, "status": snapshot.job.status, "phase": str(snapshot.job.phase)}
     also = [asdict(other) for other in others]
-    return Why(first.reason, first.sentence, {**job, **first.details, "also": also})
+    return Why(first.reason, first.sentence, {**first.details, **job, "also": also})
 
 
 def is_live(worker: WorkerRow, now: Micros) -> bool:
@@ -153,11 +156,15 @@ def _blocked_loop(snapshot: Snapshot, workers: list[WorkerRow]) -> Iterator[Why]
         return
     block = min(blocks, key=lambda block: block["since"])
     own = block.get("job_id") == snapshot.job.id
+    if not own and not snapshot.all_tenants:
+        yield Why("LOOP_BLOCKED", "another job blocks the event loop of its worker")
+        return
     culprit = f"job {block['job_id']} ({block['job_type']})" if "job_id" in block else "code of no known job"
     since = span(snapshot.now - block["since"])
     sentence = f"{'its handler' if own else culprit} has blocked the event loop of its worker for {since} at"
     advice = "no other job of that worker runs meanwhile; make the handler a plain `def`, or await"
-    yield Why("LOOP_BLOCKED", f"{sentence} {block['location']}; {advice}", {**block, "since": iso(block["since"])})
+    details = {"blocking_job_id": block.pop("job_id", None), **block, "since": iso(block["since"])}
+    yield Why("LOOP_BLOCKED", f"{sentence} {block['location']}; {advice}", details)
 
 
 def _orphaned_steps(snapshot: Snapshot) -> Iterator[Why]:
@@ -178,10 +185,10 @@ def _blocked(snapshot: Snapshot) -> Iterator[Why]:
     elif job.status in snapshot.contract.approval_statuses:
         yield _waits_for_approval(snapshot, until, details)
     elif job.wait_kind == CHILDREN:
-        counts = {status: 0 for _, _, status, _, _ in snapshot.children}
-        for _, _, status, _, number in snapshot.children:
-            counts[status] += number
-        numbers = ", ".join(f"{number} {status}" for status, number in counts.items())
+        counts = Counter[str]()
+        for count in snapshot.children:
+            counts[count.status] += count.number
+        numbers = ", ".join(f"{number} {status}" for status, number in counts.items()) or "none that you may see"
         how = f"`detent jobs draw {job.id} --tree` shows them"
         sentence = f"it waits for its children ({numbers}){until}; {how}"
         yield Why("WAITS_FOR_CHILDREN", sentence, {**details, "children": counts})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from detent.core.access import EVERYTHING, POWERS, Power, Reach, Role, Token, deciding_roles, digest_of
+from detent.core.access import EVERYTHING, POWERS, PROGRAMS, Power, Reach, Role, Token, deciding_roles, digest_of
 from detent.core.errors import ScopeViolation, TenantViolation
 from detent.core.job import Micros
 from detent.engine import Engine
@@ -59,7 +59,8 @@ class Caller:
     @property
     def idempotency_owner(self) -> str:
         """Owner of an Idempotency-Key. Two tokens share keys only if they have the same person and permissions."""
-        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}\n{self.reach}"
+        permissions = (self.role, self.tenant, self.payloads, self.roles, self.reach, self.shared_with)
+        return "\n".join(map(str, (self.person, *permissions)))
 
     def tenant_for(self, requested: str | None) -> str | None:
         """The tenant to act in. Raises TenantViolation if the token is bound to another tenant."""
@@ -120,14 +121,20 @@ class Authenticator:
             if not page and not compare_digest(digest_of(key), session.key_digest):
                 message = f"the {KEY_HEADER} header is missing or wrong; send the session_key of the sign-in"
                 raise Unauthorized(message, code="SESSION_KEY_INVALID")
-            return replace(caller_of(require_valid(token, self._clock.now())), session=session.label)
+            return replace(self._caller(token), session=session.label)
         advice = "a bearer token is required; create one with `detent token create`"
         raise Unauthorized(advice + proxies.ignored_headers(request))
 
     async def authenticate_secret(self, secret: str) -> Caller:
         """The caller with this token. Raises Unauthorized if it is unknown, expired or revoked."""
         token = await self._lookup(secret, lambda engine: engine.tokens.find(secret))
-        return caller_of(require_valid(token, self._clock.now()))
+        return self._caller(token)
+
+    def _caller(self, token: object) -> Caller:
+        """Where a proxy signs people in, a token proves no person: an admin may have created it for anybody."""
+        caller = caller_of(require_valid(token, self._clock.now()))
+        is_proven = not self._web.proxies.sign_in or caller.role in PROGRAMS
+        return caller if is_proven else replace(caller, shared_with=None)
 
     def session_cookie(self, request: HTTPConnection) -> str:
         """The session cookie of a request; empty without one."""

@@ -6,9 +6,9 @@ now, as far as the caller may see them. So the table contains no payloads, resul
 
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi.exceptions import RequestValidationError
@@ -31,7 +31,9 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _DROP_AT_ONCE = 20
 _TRIM_EVERY = 64
 _VIEW = "$view"
-_reserved = count(1)
+_MAX_COUNTED = 10_000
+_reserved = Counter[str]()
+"""Owner -> reserved keys since its answers were trimmed last."""
 
 
 class ViewReference(NamedTuple):
@@ -120,7 +122,9 @@ async def _reserve(
     """(the id for what the request creates, the stored answer or None)."""
     until = tx.now + int(settings.answers_kept_seconds * SECOND)
     await tx.answers.drop_old_answers(_DROP_AT_ONCE)
-    if next(_reserved) % _TRIM_EVERY == 0:
+    _reserved[owner] += 1
+    if _reserved[owner] >= _TRIM_EVERY or len(_reserved) > _MAX_COUNTED:
+        del _reserved[owner]
         await tx.answers.trim_answers(owner, settings.answers_per_caller)
     if await tx.answers.reserve_answer(owner, key, digest, fresh_id, until):
         return fresh_id, None

@@ -74,15 +74,20 @@ class ApiRequest(Request):
         """The scope of a change: the caller, and the reason in the body."""
         return Scope(self.caller.person, body.reason if body else None, shared_with=self.caller.shared_with)
 
+    @property
+    def shows_payloads(self) -> bool:
+        """Whether answers show payloads: not to a caller that may not read, whom a key leads to jobs of others."""
+        return self.engine.payloads and self.caller.may(Power.READ)
+
     def job_view(self, job: Job, **more: Any) -> responses.Job:
         """The job as the caller may see it, and further members."""
-        view = views.job_view(self.engine.contract(job.contract), job, payloads=self.engine.payloads)
+        view = views.job_view(self.engine.contract(job.contract), job, payloads=self.shows_payloads)
         return self._noted(cast(responses.Job, {**view, **more}), "job", job.id, more)
 
     def task_view(self, job: Job) -> JsonObject:
         """The job in its contract's own shape."""
         contract = self.engine.contract(job.contract)
-        return self._noted(views.job_view(contract, job, payloads=self.engine.payloads)["view"], "task", job.id)
+        return self._noted(views.job_view(contract, job, payloads=self.shows_payloads)["view"], "task", job.id)
 
     def dead_letter_view(self, item: DeadLetter) -> responses.DeadLetter:
         return self._noted(views.dead_letter_view(item, payloads=self.engine.payloads), "dead_letter", item.id)

@@ -185,6 +185,8 @@ export interface WhyDetails extends Limit {
   problem: string | null;
   opens_at?: string;
   held: number;
+  blocking_job_id: string | null;
+  location?: string;
   deadline_at: string;
   live_types: string[];
   live_queues: string[];

@@ -39,7 +39,7 @@ async def get_openapi_document(request: ApiRequest) -> JsonObject:
 @router.route_for("GET", "/docs", None, responses={200: HTML_PAGE})
 async def get_docs_page(request: ApiRequest) -> Response:
     """The OpenAPI document as a web page. It uses no scripts and loads nothing from other sites."""
-    return HTMLResponse(docs_page(await _document(request), PREFIX.lstrip("/")))
+    return HTMLResponse(docs_page(await _document(request, page=True), PREFIX.lstrip("/")))
 
 
 @router.route_for("GET", "/metrics", Power.READ, shared="metrics", responses={200: _PROMETHEUS})
@@ -49,12 +49,12 @@ async def get_metrics(request: ApiRequest) -> Response:
     return Response(body, 200, {"content-type": media_type})
 
 
-async def _document(request: ApiRequest) -> JsonObject:
+async def _document(request: ApiRequest, *, page: bool = False) -> JsonObject:
     """The document, cached until a contract is added or the first token is created."""
     if request.web.settings.docs == "off":
         raise HTTPException(404)
     if request.web.settings.docs == "token":
-        await request.web.authenticator.authenticate(request, "GET")
+        await request.web.authenticator.authenticate(request, "GET", page=page)
     contracts, is_open = (await request.web.engine()).contracts, await request.web.authenticator.is_open()
     cache = request.web.openapi_documents
     key = (frozenset(contracts), is_open)

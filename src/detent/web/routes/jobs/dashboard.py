@@ -22,6 +22,7 @@ from detent.engine.execution.approvals import approval_view
 from detent.engine.jobs import BulkResult, Jobs
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject, show
+from detent.engine.reads.tree import visible_children
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
@@ -50,8 +51,8 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
     job = await engine.jobs.get(job_id)
 
     async def read_detail(tx: Tx) -> tuple[list[Step], list[Approval], list[Job], int]:
-        children = await tx.children.list_children(job.id, None, _MAX_CHILDREN)
-        total = sum(row.number for row in await tx.children.count_children(job.id)) if children else 0
+        children, counts = await visible_children(tx, engine, job.id, _MAX_CHILDREN)
+        total = sum(count.number for count in counts)
         return await tx.steps.list_steps(job.id), await tx.approvals.approvals_of(job.id), children, total
 
     steps, approvals, children, total = await engine.store.read(read_detail)
@@ -66,10 +67,7 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         cancel_requested=job.cancel_requested is not None,
         steps=[_step(step, engine.payloads) for step in steps],
         approvals=[approval_view(approval, payloads=engine.payloads) for approval in approvals],
-        children={
-            "total": total,
-            "jobs": [show(responses.ChildJob, c) for c in children if caller.reach.includes(c.queue, c.job_type)],
-        },
+        children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
     )
 
 

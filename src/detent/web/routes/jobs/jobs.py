@@ -71,6 +71,8 @@ async def submit_all(request: ApiRequest, bodies: list[Any], *, fresh_id: str | 
     submissions, warnings = [], []
     for body in bodies:
         submission = submission_of(engine, request.caller, body, fresh_id)
+        if isinstance(submission.job_type, str):  # else the engine refuses it
+            engine.reach.within_types({submission.job_type})  # before what a declaration says about the payload
         given = {name for name, value in body.items() if value is not None}
         submission, warning = await engine.declarations.apply(submission, given, known_only=known_only)
         submissions.append(submission)

@@ -77,6 +77,10 @@ const SENTENCES = {
     cause(details),
   ],
   LIMITED: (details) => details.held === undefined ? null : limited(details),
+  LOOP_BLOCKED: ({ blocking_job_id: id, since, location }) =>
+    location
+      ? [richText("why.loop-blocked", { job: code(id), time: timeElement(since), location: code(location) })]
+      : null,
   TOO_LATE: (details) => [
     richText("why.deadline", { time: timeElement(details.deadline_at) }),
     nextSweep(details, "why.sweep-expires"),
