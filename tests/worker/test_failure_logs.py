@@ -180,7 +180,7 @@ async def test_a_commit_whose_answer_was_lost_is_one_line(
     async with working(app):
         await fails.enqueue()
         await until(lambda: logged.of("ERROR"))
-    assert answers and len([line for line in logged.of("WARNING") if "job_id" in line]) == 1
+    assert answers and len(logged.of("WARNING", "detent.executions")) == 1
     assert len(logged.of("ERROR")) == 1
 
 
