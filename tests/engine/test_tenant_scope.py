@@ -95,7 +95,7 @@ OPERATORS = {
     "limits.set_quota", "limits.remove_quota", "workers.overview", "workers.send_command", "workers.recoveries",
     "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist", "tokens.authenticate",
     "sessions.create", "sessions.use", "sessions.end",
-    "tokens.rotate", "results.close",
+    "tokens.rotate", "on_store", "results.close",
 }  # fmt: skip
 """Operations of processes and operators: a tenant is refused, whatever the arguments."""
 NO_OPERATION = {"scoped"} | {name for name in vars(Runtime) if not name.startswith("_")}
