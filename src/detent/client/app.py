@@ -24,7 +24,6 @@ from detent.observability.settings import Settings, load_settings
 from detent.ports.ids import Ids
 from detent.ports.listing import Declaration
 from detent.ports.store import Store
-from detent.worker.reporting import ExecutionReporter
 
 from .connect import configured_contracts, default_url, engine_from, redis_url, store_from, when_available
 from .dead_letters import DeadLetters
@@ -292,9 +291,11 @@ class Detent(Scheduling, Limited, Hooked):
         store: used instead of that of the URL. store_options: `may_migrate=True` sets up or upgrades the schema when it
         is opened.
         """
+        from detent.worker.reporting import ExecutionReporter  # not needed to declare jobs
+
         contracts = configured_contracts(self.contracts, (self.config or load_settings()).contracts)
         store = store or store_from(self.url, **store_options)
-        engine = engine_from(store, contracts, ids=ids, **self._engine_options)
+        engine = engine_from(store, contracts, **self._engine_options | ({"ids": ids} if ids is not None else {}))
         engine.tracer = self.tracer
         engine.observer = ExecutionReporter(self.hooks)
         engine.declarations.own = self.declaration_of
