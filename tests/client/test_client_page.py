@@ -4,9 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import detent
+from support.servers.databases import house, newest
 
 SOURCE = Path(detent.__file__).parent.parent
 PAGE = (SOURCE.parent / "docs" / "client.md").read_text("utf-8")
@@ -25,6 +29,16 @@ if __name__ == "__main__":
     asyncio.run(main())
     blocking()
 """
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        return
+    database = house(newest()).database()
+    yield database.url
+    database.release()
 
 
 def test_the_blocks_run(url: str, tmp_path: Path) -> None:
