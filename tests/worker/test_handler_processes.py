@@ -96,6 +96,19 @@ async def test_a_process_is_replaced_after_its_number_of_jobs_or_its_death(app: 
         assert (await handle.job()).failures == 0
 
 
+async def test_a_process_that_dies_while_it_looks_alive_charges_no_job(
+    app: Detent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill that is noticed only after the next job was sent to the process."""
+    async with working(app, slots=1):
+        pid = await within(60, (await app.jobs["pid"].enqueue()).result())
+        monkeypatch.setattr(_HandlerProcess, "is_alive", lambda _: True)
+        os.kill(pid, signal.SIGKILL)
+        handle = await app.jobs["pid"].enqueue()
+        assert await within(60, handle.result()) != pid
+        assert (await handle.job()).failures == 0
+
+
 async def test_memory_that_a_job_leaves_in_use_is_not_charged_to_the_next(
     app: Detent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 _CHECK_SECONDS = 0.1
 """How often a process that runs a handler is checked: whether it lives, and its memory."""
 _END_SECONDS = 5.0
+_TAKEN = "taken"
+"""What a process sends before it runs a call: from then on its death is charged to the call."""
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -88,19 +90,26 @@ class HandlerProcesses:
         Raises HandlerProcessDied or HandlerMemoryExceeded. Requests of the worker are passed on to the process.
         """
         async with self._free:
-            process = self._take_idle() or _HandlerProcess(self._max_memory)
-            self._processes.add(process)
-            call = asyncio.get_running_loop().run_in_executor(self._threads, process.call, requests, function, args)
-            reusable = False
-            try:
-                result: T = await call
-                reusable = (self._max_calls is None or process.calls < self._max_calls) and not process.memory_exceeded
-                return result
-            finally:
-                if reusable:
-                    self._idle.append(process)
-                else:
-                    self._end(process)
+            while True:
+                process = self._take_idle() or _HandlerProcess(self._max_memory)
+                with suppress(_DiedIdle):
+                    return await self._call(process, requests, function, args)
+
+    async def _call(
+        self, process: "_HandlerProcess", requests: StopRequests, function: Callable[..., T], args: tuple[Any, ...]
+    ) -> T:
+        self._processes.add(process)
+        call = asyncio.get_running_loop().run_in_executor(self._threads, process.call, requests, function, args)
+        reusable = False
+        try:
+            result: T = await call
+            reusable = (self._max_calls is None or process.calls < self._max_calls) and not process.memory_exceeded
+            return result
+        finally:
+            if reusable:
+                self._idle.append(process)
+            else:
+                self._end(process)
 
     def _take_idle(self) -> "_HandlerProcess | None":
         """An idle process that lives; the kernel, for example, kills idle ones when memory is short."""
@@ -133,6 +142,10 @@ class HandlerMemoryExceeded(HandlerProcessDied, code="HANDLER_MEMORY_EXCEEDED"):
     """The process that ran a handler used more memory than `max_memory_mb` and was killed."""
 
 
+class _DiedIdle(Exception):
+    """A process that had run other calls died before it took this one."""
+
+
 class _HandlerProcess:
     """One process and the pipe to it, as its parent sees them. `call` and `wait` block."""
 
@@ -151,17 +164,17 @@ class _HandlerProcess:
     def call(self, requests: StopRequests, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         process = self._process or self._start()
         self.calls += 1
+        taken = False
         try:
             self._send((function, args))
             requests.listen(self._forward)
-            while not self._pipe.poll(_CHECK_SECONDS):
-                self._check_memory(process)
-                if not process.is_alive():  # its own children may hold its end of the pipe open
-                    raise EOFError
-            answer: tuple[T, str | None] = self._pipe.recv()
+            taken = self._receive(process) == _TAKEN
+            answer: tuple[T, str | None] = self._receive(process)
         except (EOFError, OSError):
             self.kill()
             self.wait()
+            if not taken and self.calls > 1:  # a new process may have died of the call itself
+                raise _DiedIdle from None
             raise HandlerProcessDied(f"the process of the handler {_end_of(process)}") from None
         finally:
             requests.listen(None)
@@ -181,6 +194,13 @@ class _HandlerProcess:
             self._process = process
         other_end.close()
         return process
+
+    def _receive(self, process: "SpawnProcess") -> Any:
+        while not self._pipe.poll(_CHECK_SECONDS):
+            self._check_memory(process)
+            if not process.is_alive():  # its own children may hold its end of the pipe open
+                raise EOFError
+        return self._pipe.recv()
 
     def _send(self, message: tuple[Any, Any]) -> None:
         with self._sending:
@@ -269,5 +289,6 @@ def _receive(pipe: "Connection[Any, Any]", calls: "queue.SimpleQueue[Any]") -> N
                 requests.add(first, second)
             else:
                 requests = StopRequests()
+                pipe.send(_TAKEN)
                 calls.put((requests, first, second))
     os.killpg(0, signal.SIGKILL)
