@@ -12,7 +12,7 @@ export DENO_NO_UPDATE_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test drills up sql screenshots bench bench-install bench-full format clean
+.PHONY: help venv check test long drills up sql screenshots bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,10 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 test: $(STAMP) ## every test that fits ten minutes, but what check runs (PYTEST_ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --ignore tests/test_tidy.py $(PYTEST_ARGS)
 
-drills: $(STAMP) ## the long tests: crashes, simulations, load
+long: $(STAMP) ## the tests that take more than five seconds each
+	$(BIN)/python -m pytest -n 2 --dist load --max-worker-restart 0 -m "long and not drill" $(PYTEST_ARGS)
+
+drills: $(STAMP) ## the tests that take minutes: crashes, simulations, load
 	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)
 
 up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:8400

@@ -116,6 +116,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_processes_share_the_work_are_restarted_and_stop_together(shell: Shell) -> None:
     supervisor = shell.start("--processes", "2", "--slots", "1", "--metrics-port", "0", "--grace-seconds", "1")
     shell.wait_until_healthy()

@@ -74,6 +74,7 @@ async def test_submit_claim_settle_and_signal_share_few_connections(bouncer: str
         await engine.close()
 
 
+@pytest.mark.long
 async def test_two_workers_drain_five_hundred(server: Server, tmp_path: Path) -> None:
     server.run("createdb", "-h", "127.0.0.1", "-p", str(server.port), "-U", "detent", "drain")
     await migrated(server.url("drain"))

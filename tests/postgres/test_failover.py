@@ -54,6 +54,7 @@ async def fail_over(fleet: Fleet, pair: Pair, lose: Callable[[], None], small: i
     return answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "version", [newest(), *(pytest.param(version, marks=pytest.mark.drill) for version in VERSIONS[:-1])]
 )

@@ -107,7 +107,14 @@ def leave_to_the_test(*databases: Database) -> None:
             database.sql(f"ALTER TABLE detent.{table} SET (autovacuum_enabled = off)")
 
 
-@pytest.mark.parametrize("rows", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.drill)])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        100_000,
+        pytest.param(1_000_000, marks=pytest.mark.long),
+        pytest.param(10_000_000, marks=pytest.mark.drill),
+    ],
+)
 async def test_finished_jobs_cost_no_reads(
     engine: Engine, database: Database, behind: Engine, grown: Database, rows: int
 ) -> None:

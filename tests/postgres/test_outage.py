@@ -118,6 +118,7 @@ async def the_first_waits(version: str, folder: Path) -> None:
         assert (await fleet.check())["begun twice"] == 0
 
 
+@pytest.mark.long
 async def test_workers_live_through_outages(tmp_path: Path) -> None:
     """Three servers at once, each stopped in its own way, and a fourth to which one worker returns late."""
     acts: dict[str, Callable[[Path], Awaitable[None]]] = {

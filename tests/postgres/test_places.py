@@ -240,6 +240,7 @@ async def test_deadlines_of_jobs_that_are_gone_are_dropped(
     assert database.rows("detent.deadlines") == []
 
 
+@pytest.mark.long
 async def test_processes_claim_while_others_cancel_the_same_jobs(database: Database) -> None:
     """Nobody waits for ever, every job ends once, and the tables agree with each other at the end."""
     people = [Engine(PostgresStore(database.url)) for _ in range(2)]

@@ -84,7 +84,7 @@ async def crowd(url: str, kills: list[int]) -> list[Claimer]:
     ("jobs", "kills"),
     [
         pytest.param(20_000, [0, 0], id="two"),
-        pytest.param(20_000, [0, 1_500, 3_000, 0], id="four-two-killed"),
+        pytest.param(20_000, [0, 1_500, 3_000, 0], id="four-two-killed", marks=pytest.mark.long),
         pytest.param(200_000, [0, 10_000, 20_000, 30_000], id="drill", marks=pytest.mark.drill),
     ],
 )

@@ -26,6 +26,7 @@ from detent.proof.planted_bugs import BUGS
 for_each_contract = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
 
 
+@pytest.mark.long
 @for_each_contract
 def test_no_invariant_is_broken_in_twenty_thousand_states(contract: Contract) -> None:
     result = explore(contract)

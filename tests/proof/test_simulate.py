@@ -22,6 +22,7 @@ from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, s
 
 SEEDS = 300
 BLOCKS = 6
+"""The first block is run by `make test`, the others by `make long`."""
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
 PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
 
@@ -33,12 +34,13 @@ def runs(block: int) -> list[Run]:
     return [run_seed(seed) for seed in range(block * size, (block + 1) * size)]
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", [pytest.param(n, marks=pytest.mark.long) if n else n for n in range(BLOCKS)])
 def test_no_invariant_is_broken(block: int) -> None:
     for run in runs(block):
         assert run.ok, f"detent simulate --seeds 1 --seed {run.config.seed}: {run.violations[:3]}"
 
 
+@pytest.mark.long
 def test_the_seeds_cover_all_faults_and_edges() -> None:
     all_runs = [run for block in range(BLOCKS) for run in runs(block)]
     faults = sum((Counter(run.faults) for run in all_runs), Counter())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
 import detent
 from detent.engine import Engine, Submission
@@ -21,6 +22,7 @@ CLAIMER = Path(__file__).with_name("claimer.py")
 SECONDS = 120
 
 
+@pytest.mark.long
 def test_two_processes_share_one_file(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     asyncio.run(submit(path, SHARE * len(NAMES)))

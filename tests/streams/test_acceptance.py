@@ -85,6 +85,7 @@ def test_the_message_of_a_killed_worker_is_reclaimed(harness: ProcessHarness) ->
     harness.check_integrity()
 
 
+@pytest.mark.long
 @on_stores("sqlite", "postgres")
 def test_only_messages_of_lost_workers_are_reclaimed(harness: ProcessHarness) -> None:
     """A worker with a blocked event loop keeps its task beyond the timeout; a suspended one loses it."""

@@ -16,6 +16,7 @@ WORKERS = 3
 BATCH = 1_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tasks", "seconds"), [(5_000, 120.0), pytest.param(100_000, 1_500.0, marks=pytest.mark.drill)]
 )

@@ -178,6 +178,7 @@ async def test_a_server_that_is_unreachable_and_comes_back_empty(app: Detent) ->
             assert [event.event for event in events].count("task.succeeded") == 1
 
 
+@pytest.mark.long
 async def test_a_replica_takes_over_without_the_last_writes(app: Detent) -> None:
     """Messages the primary did not replicate before it died are published again to the new primary."""
     with running() as first, running() as second, Proxy(first.port) as proxy:

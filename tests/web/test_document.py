@@ -49,6 +49,7 @@ def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options
     return process.stdout + process.stderr
 
 
+@pytest.mark.long
 def test_the_server_matches_its_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = explore(tmp_path, f"sqlite:///{tmp_path}/jobs.db", capsys, "--phases", "fuzzing", "--max-examples", "2")
     assert "failures" not in output and re.search(r"Tested: [5-9]\d", output), output[-6_000:]

@@ -25,6 +25,7 @@ async def enqueue_all(bench: Bench) -> None:
             await bench.app.jobs[f"quick-{contract}"].enqueue_many([{"n": n} for n in range(share)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.drill) if n else n for n in range(4)])
 async def test_kill_minus_nine_loses_nothing_and_ends_nothing_twice(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
