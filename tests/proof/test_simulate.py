@@ -1,5 +1,6 @@
 """The simulator: hundreds of seeds without a violation, the same run for the same seed, and its scheduler."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from detent.core.contract.model import Move
 from detent.proof.controlled_store import ManualClock
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
-from detent.proof.simulate.loop import MS, SECOND, Flag, Loop, Pause, Process
+from detent.proof.simulate.loop import MS, SECOND, Process, SimulatedLoop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
 
 SEEDS = 300
@@ -162,64 +163,77 @@ def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFix
 
 
 def test_the_loop_keeps_time_and_order() -> None:
-    loop = Loop(ManualClock())
-    wakeups: list[tuple[str, int]] = []
+    loop = SimulatedLoop(ManualClock())
+    wakeups: list[tuple[str, float]] = []
 
-    async def sleep_twice(name: str, span: int) -> None:
+    async def sleep_twice(name: str, seconds: float) -> None:
         for _ in range(2):
-            await Pause(span)
-            wakeups.append((name, loop.time))
+            await asyncio.sleep(seconds)
+            wakeups.append((name, loop.time()))
 
     process = Process(loop, "sleepers")
-    process.start(lambda: sleep_twice("slow", 3 * SECOND))
-    process.start(lambda: sleep_twice("quick", 2 * SECOND))
+    process.start(sleep_twice("slow", 3))
+    process.start(sleep_twice("quick", 2))
     loop.run(10 * SECOND)
-    assert wakeups == [("quick", 2 * SECOND), ("slow", 3 * SECOND), ("quick", 4 * SECOND), ("slow", 6 * SECOND)]
-    assert loop.time == 10 * SECOND and loop.clock.mono == 10.0
+    assert wakeups == [("quick", 2), ("slow", 3), ("quick", 4), ("slow", 6)]
+    assert loop.now == 10 * SECOND and loop.clock.mono == 10.0
 
 
 def test_a_stalled_process_resumes_later_and_a_killed_one_never() -> None:
-    loop = Loop(ManualClock())
-    wakeups: list[int] = []
+    """A task of the killed process runs nothing any more, not even its `finally` blocks."""
+    loop = SimulatedLoop(ManualClock())
+    wakeups: list[float] = []
 
     async def sleep_repeatedly() -> None:
-        while True:
-            await Pause(SECOND)
-            wakeups.append(loop.time)
+        try:
+            while True:
+                await asyncio.create_task(asyncio.sleep(1))
+                wakeups.append(loop.time())
+        finally:
+            if loop.is_running():
+                wakeups.append(-1)
 
     process = Process(loop, "sleeper")
-    process.start(sleep_repeatedly)
+    process.start(sleep_repeatedly())
     loop.run(1 * SECOND)
     process.stall(4 * SECOND)
     loop.run(5 * SECOND)
     process.kill()
     loop.run(9 * SECOND)
-    assert wakeups == [SECOND, 5 * SECOND]
+    assert wakeups == [1, 5]
+    loop.close()
+    assert wakeups == [1, 5]
 
 
-def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
-    loop, flag, wakeups = Loop(ManualClock()), Flag(), []
+def test_the_loop_runs_what_asyncio_offers() -> None:
+    """Timeouts, locks, groups and cancellation, in virtual time; threads are called at once."""
+    loop, wakeups = SimulatedLoop(ManualClock()), []
 
-    async def wait() -> None:
-        await flag
-        wakeups.append(loop.time)
-        flag.clear()
-        try:
-            await flag
-        except LookupError:
-            wakeups.append(-1)
+    async def use_asyncio() -> str:
+        event = asyncio.Event()
+        loop.call_later(2, event.set)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await event.wait()
+        wakeups.append(loop.time())
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asyncio.sleep(seconds, seconds)) for seconds in (2, 1)]
+        wakeups.append(loop.time())
+        sleeper = asyncio.create_task(asyncio.sleep(60))
+        done, waiting = await asyncio.wait([sleeper], timeout=1)
+        assert not done and waiting == {sleeper}
+        sleeper.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeper
+        return f"{await asyncio.to_thread(lambda: 'thread')} {[task.result() for task in tasks]}"
 
-    task = Process(loop, "waiter").start(wait)
-    loop.run(SECOND)
-    flag.set()
-    loop.run(2 * SECOND)
-    task.throw(LookupError())
-    loop.run(3 * SECOND)
-    assert wakeups == [SECOND, -1]
+    task = Process(loop, "user").start(use_asyncio())
+    loop.run(10 * SECOND)
+    assert task.result() == "thread [2, 1]" and wakeups == [1.5, 3.5] and not loop.errors
 
 
 def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
-    loop = Loop(ManualClock())
+    loop = SimulatedLoop(ManualClock())
     wall = loop.clock.wall
     loop.run(SECOND)
     loop.jump_wall_clock(-30 * SECOND)

@@ -95,7 +95,11 @@ class Heartbeat:
                 log.warning("heartbeat failed, trying again in %.2g s: %s", pause, reason)
             except Exception:  # if this loop ended, every lease would expire
                 log.exception("heartbeat failed, trying again in %.2g s", pause)
-            await asyncio.to_thread(self._stopped.wait, pause)
+            await self._wait(pause)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for the next heartbeat, or until `stop` is called."""
+        await asyncio.to_thread(self._stopped.wait, seconds)
 
     async def send(self) -> None:
         """Send one heartbeat."""

@@ -68,6 +68,9 @@ class Worker:
     one job, wait for its result.
     """
 
+    new_state: type[WorkerState] = WorkerState
+    """Replaced by the simulator, which plants bugs in it."""
+
     def __init__(
         self,
         engine: Engine,
@@ -100,7 +103,7 @@ class Worker:
         in_flight = engine.store.max_batches_in_flight
         self._clock = clock or SystemClock()
         self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
-        self.state = WorkerState(slots, settings.cancel_grace_seconds, in_flight, self.lease_seconds)
+        self.state = self.new_state(slots, settings.cancel_grace_seconds, in_flight, self.lease_seconds)
         self.grace_seconds = settings.grace_seconds
         self.until_idle = until_idle
         self.done = 0

@@ -1,5 +1,6 @@
 """Clients of the simulated engine: producers that submit jobs, operators that cancel, signal, approve and requeue."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -7,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import DetentError, StoreUnavailable
+from detent.core.job import Micros
 from detent.engine import Submission
 from detent.ports.listing import Filter
 
 from .handler import JOB_TYPE, SIGNAL, relation_payload
-from .loop import MS, SECOND, Pause, Process
+from .loop import MS, SECOND, Process
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -27,7 +29,7 @@ class Client(Process):
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation.loop, name)
         self.simulation = simulation
-        self.engine = simulation.engine
+        self.engine = simulation.new_engine(self)
         self.random = simulation.random_stream(name)
         self.scope = Scope(name)
         self.faults_healed = False
@@ -38,10 +40,14 @@ class Client(Process):
             try:
                 return await call()
             except StoreUnavailable:
-                await Pause(self.random.randrange(20 * MS, SECOND))
+                await self.pause(20 * MS, SECOND)
             except DetentError as refusal:
                 return refusal
         return None
+
+    async def pause(self, least: Micros, most: Micros) -> None:
+        """A random pause."""
+        await asyncio.sleep(self.random.randrange(least, most) / SECOND)
 
     def acknowledge(self, result: Any) -> None:
         """A call that creates a job has returned: unless it failed, the job must never be lost."""
@@ -56,12 +62,12 @@ class Producer(Client):
         super().__init__(simulation, name)
         self.jobs = jobs
         self.done = False
-        self.start(self._submit_all)
+        self.start(self._submit_all())
 
     async def _submit_all(self) -> None:
         gap = self.simulation.config.gap_ms * MS
         for number in range(self.jobs):
-            await Pause(self.random.randrange(gap // 4, gap * 3 // 2))
+            await self.pause(gap // 4, gap * 3 // 2)
             submission = self._draw(number)
             twice = self.random.random() < 0.15
             for _ in range(2 if twice else 1):
@@ -77,7 +83,7 @@ class Producer(Client):
         plan = [self._plan_line(contract) for _ in range(random.randint(1, 5))]
         return Submission(
             JOB_TYPE,
-            {"plan": plan, "steps": number % 2 == 0, **relation_payload(contract, number)},
+            {"plan": plan, "steps": number % 2 == 0, **relation_payload(contract, number), **self._deaf()},
             contract=name,
             id=self.engine.ids.job(),
             queue=random.choice(("default", "other")),
@@ -89,6 +95,9 @@ class Producer(Client):
             max_retries=None if contract.retry.frozen else random.choice((None, 0, 1, 2)),
             idempotency_key=random.choice((None, f"{self.name}-{number}")),
         )
+
+    def _deaf(self) -> dict[str, bool]:
+        return {"deaf": True} if self.random.random() < 0.4 else {}
 
     def _plan_line(self, contract: Contract) -> list[Any]:
         """[act, seconds] for one execution; 8 % take longer than a lease."""
@@ -102,13 +111,13 @@ class Operator(Client):
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation, name)
-        self.start(self._operate)
+        self.start(self._operate())
 
     async def _operate(self) -> None:
         commands = [self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide]
         commands += [self._dead_letter, self._reopen, self._pause, self._cancel_ended]
         while not self.faults_healed:
-            await Pause(self.random.randrange(100 * MS, 2 * SECOND))
+            await self.pause(100 * MS, 2 * SECOND)
             job_ids = sorted(self.simulation.monitor.acknowledged)
             if job_ids and not self.faults_healed:
                 command = self.random.choice(commands)
@@ -152,7 +161,7 @@ class Operator(Client):
         """Pause a queue for a while, and cancel or abort jobs that rest in the meantime."""
         await self.call_with_retries(lambda: self.engine.limits.pause("queue", "other", self.scope))
         for _ in range(3):
-            await Pause(self.random.randrange(2 * SECOND))
+            await self.pause(0, 2 * SECOND)
             resting = self.simulation.monitor.jobs_between_executions()
             if resting:
                 await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))

@@ -5,10 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
+from detent.engine.pruning import Retention
 from detent.system.ids import seeded_random
 
-FAULTS = ("crash", "stall", "heart", "stop", "clock", "error before commit", "error after commit", "slow call")
-"""heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps."""
+FAULTS = (
+    "crash", "stall", "heart", "stop", "clock", "old version",
+    "error before commit", "error after commit", "slow call",
+)  # fmt: skip
+"""heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps; old
+version: a worker runs a handler that cannot run every payload."""
 
 LIMITS: tuple[dict[str, Any], ...] = (
     {"per": "tenant", "concurrency": 2},
@@ -36,6 +41,10 @@ class Config:
     """Number of schedules; the first is never changed, the others are."""
     limits: int = 0
     """How many of LIMITS are set."""
+    batches_in_flight: int = 1
+    """How many batches a worker settles and claims at the same time."""
+    keep_seconds: int | None = None
+    """Jobs are deleted so long after their end."""
     faults: tuple[str, ...] = FAULTS
     lease_seconds: float = 3.0
 
@@ -57,7 +66,13 @@ class Config:
             gap_ms=seconds * 1_500 // jobs,
             schedules=schedules,
             limits=seeded_random(("limits", seed)).randint(0, 3),
+            batches_in_flight=seeded_random(("batches", seed)).randint(1, 2),
+            keep_seconds=seeded_random(("retention", seed)).choice((None, None, 8)),
         )
+
+    @property
+    def retention(self) -> tuple[Retention, ...]:
+        return () if self.keep_seconds is None else (Retention(keep_seconds=self.keep_seconds),)
 
     def smaller(self) -> list["Config"]:
         """Configs that each differ from this one in one smaller size, one fault or one contract less."""

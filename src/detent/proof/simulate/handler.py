@@ -1,7 +1,8 @@
 """The handler of simulated jobs, with steps, waits, children and approvals through the real context."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,7 +15,6 @@ from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 
-from .loop import SECOND, Pause
 
 JOB_TYPE = "work"
 SIGNAL = "go"
@@ -37,13 +37,19 @@ _OUTCOMES: dict[str, Callable[[str], Exception]] = {
 
 
 async def work(
-    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
+    ctx: Context,
+    plan: list[list[Any]],
+    steps: bool = False,
+    family: int = 0,
+    question: int = 0,
+    deaf: bool = False,
 ) -> dict[str, Any]:
     """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it
     succeeds, and takes as long as that line.
 
     steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
-    deep, and wait for them at the end. question: wait for that many approvals.
+    deep, and wait for them at the end. question: wait for that many approvals. deaf: ignore that the task is
+    cancelled, like a handler in a thread.
     """
     number = ctx.execution_no - 1
     line: list[Any] = plan[number] if number < len(plan) else ["succeed", plan[-1][1] if plan else 0.01]
@@ -56,8 +62,8 @@ async def work(
         children = await enqueue_children(ctx, plan, family) if family else []
         slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
         for number in range(slices):
-            pause = Pause(int(seconds * SECOND / slices))
-            await (_pause_once(ctx, pause) if steps and number == 0 else pause)
+            pause = partial(_pause, seconds / slices, ignores_cancel=deaf)
+            await (_pause_once(ctx, pause) if steps and number == 0 else pause())
             if ctx.cancelled and act != "ignore":
                 raise Cancel(message)
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
@@ -92,19 +98,36 @@ def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
     return act
 
 
-async def _pause_once(ctx: Context, pause: Pause) -> None:
+async def _pause(seconds: float, *, ignores_cancel: bool) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while (left := end - loop.time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            if not ignores_cancel:
+                raise
+
+
+async def _pause_once(ctx: Context, pause: Callable[[], Awaitable[None]]) -> None:
     """Run the pause as a `once` and count how often it really ran."""
     effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
 
     async def act() -> None:
         effects[ctx.job_id] += 1
-        await pause
+        await pause()
 
     with suppress(OnceUnfinished):
         await ctx.once("only", act)
 
 
+async def old_work(ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0) -> dict[str, Any]:
+    """The previous version of the handler: it cannot be called with the other arguments."""
+    return await work(ctx, plan, steps, family)
+
+
 HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
+OLD_HANDLER = inspect_handler(JOB_TYPE, old_work, Options(), "auto")
 
 
 class ChildJob:

@@ -1,187 +1,203 @@
-"""A discrete-event scheduler in virtual time: it runs coroutines one at a time, in an order fixed by the seed.
+"""An asyncio event loop in virtual time: it runs one callback at a time, in an order fixed by the seed.
 
-Coroutines may await a Pause, a Flag or a StoreCall, and nothing else.
+Whatever uses asyncio runs on it unchanged. Tasks belong to simulated processes: a killed process runs no further
+callback, not even `finally` blocks, and a stalled one runs its callbacks when the stall ends.
 """
 
+import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Generator
+import math
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
-from detent.core.errors import StoreUnavailable
 from detent.core.job import Micros
-from detent.proof.controlled_store import ManualClock, StoreCall
+from detent.proof.controlled_store import ManualClock
 
 MS: Micros = 1_000
 SECOND: Micros = 1_000_000
-
-
-class Pause:
-    """Awaiting it sleeps for `span` of virtual time."""
-
-    __slots__ = ("span",)
-
-    def __init__(self, span: Micros) -> None:
-        self.span = span
-
-    def __await__(self) -> Generator["Pause", None, None]:
-        yield self
-
-
-class Flag:
-    """Like asyncio.Event, for one waiting task."""
-
-    __slots__ = ("raised", "waiter")
-
-    def __init__(self) -> None:
-        self.raised = False
-        self.waiter: Task | None = None
-
-    def set(self) -> None:
-        self.raised = True
-        if self.waiter is not None:
-            task, self.waiter = self.waiter, None
-            task.loop.after(0, task.resume)
-
-    def clear(self) -> None:
-        self.raised = False
-
-    def __await__(self) -> Generator["Flag", None, None]:
-        if not self.raised:
-            yield self
+_MAX_CLOSES = 10
+"""How often a coroutine that awaits while it is closed is closed again."""
+current_process: ContextVar["Process | None"] = ContextVar("current_process", default=None)
 
 
 class Process:
     """A simulated process: its tasks crash and stall together, and a crash loses their state."""
 
-    def __init__(self, loop: "Loop", name: str) -> None:
+    def __init__(self, loop: "SimulatedLoop", name: str) -> None:
         self.loop = loop
         self.name = name
         self.alive = True
         self.stalled_until: Micros = 0
-        self._stalled_tasks: list[Callable[[], object]] = []
-        self.tasks: list[Task] = []
+        self._stalled: list[events.Handle] = []
         self.calls_survive = True
         """Whether store calls already sent are still executed after the process has died."""
+        self._context = copy_context()
+        self._context.run(current_process.set, self)
 
-    def start(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> "Task":
-        task = Task(self, begin)
-        self.tasks = [*(other for other in self.tasks if not other.finished), task]
-        self.loop.after(0, task.resume)
-        return task
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run a coroutine as a task of this process."""
+        return self.loop.create_task(coroutine, context=self._context.copy())
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function as this process: tasks and timers that it creates belong to the process."""
+        return self._context.run(function, *args)
 
     def stall(self, span: Micros) -> None:
-        """Run no task for this long; a second call replaces the end of the first stall."""
-        self.stalled_until = self.loop.time + span
+        """Run no callback for this long; a second call replaces the end of the first stall."""
+        self.stalled_until = self.loop.now + span
         self.loop.after(span, self._end_stall)
 
-    def when_not_stalled(self, callback: Callable[[], object]) -> bool:
-        """False if the process is stalled: then the callback is called at the end of the stall."""
-        if self.stalled_until <= self.loop.time:
-            return True
-        self._stalled_tasks.append(callback)
-        return False
-
     def _end_stall(self) -> None:
-        if self.stalled_until <= self.loop.time:
-            callbacks, self._stalled_tasks = self._stalled_tasks, []
-            for callback in callbacks:
-                callback()
+        if self.stalled_until <= self.loop.now:
+            handles, self._stalled = self._stalled, []
+            for handle in handles:
+                self.loop.push(self.loop.now, handle)
+
+    def keeps(self, handle: events.Handle) -> bool:
+        """True if the handle is not to be run now: the process is dead, or it runs the handle after its stall."""
+        if self.alive and self.stalled_until > self.loop.now:
+            self._stalled.append(handle)
+            return True
+        return not self.alive
 
     def kill(self) -> None:
         self.alive = False
-        for task in self.tasks:
-            task.finished = True
+        self._stalled.clear()
 
 
-class Task:
-    """One coroutine of a process."""
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    """The part of an event loop that tasks, futures, timers and locks need; there is no I/O and there are no threads.
 
-    __slots__ = ("begin", "coroutine", "finished", "loop", "process", "thrown")
-
-    def __init__(self, process: Process, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self.process = process
-        self.loop = process.loop
-        self.begin = begin
-        self.coroutine: Coroutine[Any, Any, Any] | None = None
-        self.finished = False
-        self.thrown: BaseException | None = None
-
-    def throw(self, error: BaseException) -> None:
-        """Raise this at the task's current await, whatever it waits for."""
-        self.thrown = error
-        self.loop.after(0, self.resume)
-
-    def resume(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Run the coroutine up to its next await; a stalled process resumes when its stall ends."""
-        if self.finished or not self.process.when_not_stalled(lambda: self.resume(value, error)):
-            return
-        error, self.thrown = self.thrown or error, None
-        self.loop.current = self
-        if self.coroutine is None:
-            self.coroutine = self.begin()
-        try:
-            awaited = self.coroutine.throw(error) if error else self.coroutine.send(value)
-        except StopIteration:
-            self.finished = True
-            return
-        self.loop.wait_for(self, awaited)
-
-
-class Loop:
-    """The scheduler: a heap of callbacks by virtual time. `run_store_call` decides the fate of each store call."""
+    Callbacks for the same moment run in the order in which they were scheduled.
+    """
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.time: Micros = 0
+        self.now: Micros = 0
         self.steps = 0
-        self.current: Task | None = None
+        self.errors: list[str] = []
+        """What was passed to the loop's exception handler."""
         self._start = clock.wall
         self._wall_offset: Micros = 0
-        self._heap: list[tuple[Micros, int, Callable[[], object]]] = []
-        self._scheduled = 0
-        self.run_store_call: Callable[[Task, StoreCall], None] = lambda task, call: task.resume(call.run())
+        self._heap: list[tuple[Micros, int, events.Handle]] = []
+        self._pushed = 0
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._closed = False
 
-    def at(self, moment: Micros, callback: Callable[[], object]) -> None:
-        """Callbacks for the same moment run in the order in which they were scheduled."""
-        self._scheduled += 1
-        heapq.heappush(self._heap, (max(moment, self.time), self._scheduled, callback))
+    def run(self, until: Micros, stop: Callable[[], bool] = lambda: False) -> None:
+        """Run all callbacks up to a moment, or until `stop` returns True."""
+        events._set_running_loop(self)
+        try:
+            while self._heap and self._heap[0][0] <= until and not stop():
+                self.now, _, handle = heapq.heappop(self._heap)
+                if handle.cancelled():
+                    continue
+                process = handle._context.get(current_process)  # type: ignore[attr-defined]
+                if process is not None and process.keeps(handle):
+                    continue
+                self._update_clock()
+                self.steps += 1
+                handle._run()
+        finally:
+            events._set_running_loop(None)
+        self.now = max(self.now, until) if not stop() else self.now
+        self._update_clock()
+
+    def run_now(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine that does not wait for time to pass; its result."""
+        task = self.create_task(coroutine)
+        self.run(self.now, task.done)
+        return task.result()
+
+    def push(self, moment: Micros, handle: events.Handle) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (max(moment, self.now), self._pushed, handle))
 
     def after(self, span: Micros, callback: Callable[[], object]) -> None:
-        self.at(self.time + span, callback)
+        """Call something that belongs to no process."""
+        self.push(self.now + span, events.Handle(callback, (), self, _OUTSIDE))
 
     def jump_wall_clock(self, span: Micros) -> None:
         """Set the wall clock forward or back; monotonic time is not affected."""
         self._wall_offset += span
         self._update_clock()
 
-    def run(self, until: Micros, stop: Callable[[], bool] = lambda: False) -> None:
-        while self._heap and self._heap[0][0] <= until and not stop():
-            self.time, _, callback = heapq.heappop(self._heap)
-            self._update_clock()
-            self.steps += 1
-            callback()
-        self.time = max(self.time, until) if not stop() else self.time
-        self._update_clock()
-
-    def clear(self) -> None:
-        """Drop all scheduled callbacks."""
-        self._heap.clear()
-
-    def wait_for(self, task: Task, awaited: object) -> None:
-        if isinstance(awaited, Pause):
-            self.after(awaited.span, task.resume)
-        elif isinstance(awaited, Flag):
-            awaited.waiter = task
-        elif isinstance(awaited, StoreCall):
-            self.run_store_call(task, awaited)
-        else:
-            raise TypeError(f"{task.process.name} awaited {awaited!r}; only Pause, Flag and StoreCall can be awaited")
-
     def _update_clock(self) -> None:
-        self.clock.wall = self._start + self.time + self._wall_offset
-        self.clock.mono = self.time / SECOND
+        self.clock.wall = self._start + self.now + self._wall_offset
+        self.clock.mono = self.now / SECOND
         self.clock.highest = max(self.clock.highest, self.clock.wall)
 
+    def time(self) -> float:
+        return self.now / SECOND
 
-def unavailable(when: str) -> StoreUnavailable:
-    return StoreUnavailable(f"injected fault: the store failed {when} the commit")
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:
+        handle = events.Handle(callback, args, self, context)
+        if not self._closed:
+            self.push(self.now, handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        handle = events.TimerHandle(when, callback, args, self, context)
+        if not self._closed:
+            at_least = self.now + (when > self.time())  # a moment of less than a microsecond must pass, too
+            self.push(max(at_least, math.ceil(round(when * SECOND, 3))), handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """Cancelled handles are skipped when their moment comes."""
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coroutine: Any, *, name: str | None = None, context: Context | None = None) -> Any:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None), context=_OUTSIDE)
+        return task
+
+    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> "asyncio.Future[Any]":
+        """Call the function at once: there are no threads."""
+        future = self.create_future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._closed:
+            self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return events._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End all tasks without effects on other objects, so that thousands of simulations do not pile up."""
+        self._closed = True
+        self._heap.clear()
+        for task in list(self._tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            for _ in range(_MAX_CLOSES):
+                if coroutine.cr_frame is None:
+                    break
+                with suppress(BaseException):
+                    coroutine.close()
+        self._tasks.clear()
+
+
+_OUTSIDE = Context()

@@ -14,7 +14,7 @@ from detent.proof.controlled_store import BrokenRule
 
 from .clients import Client
 from .handler import JOB_TYPE
-from .loop import MS, SECOND, Pause
+from .loop import MS, SECOND
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -30,7 +30,7 @@ class ScheduleOperator(Client):
         super().__init__(simulation, name)
         self.names = [STEADY, *(f"schedule-{n}" for n in range(1, count))][:count]
         self.done = False
-        self.start(self._operate)
+        self.start(self._operate())
 
     async def _operate(self) -> None:
         for name in self.names:
@@ -38,7 +38,7 @@ class ScheduleOperator(Client):
             add = partial(self.engine.schedules.add, self._draw(name), self.scope, new_id=new_id)
             await self.call_with_retries(add, 50)
         while not self.faults_healed:
-            await Pause(self.random.randrange(500 * MS, 4 * SECOND))
+            await self.pause(500 * MS, 4 * SECOND)
             if len(self.names) > 1 and not self.faults_healed:
                 await self._change_schedule(self.random.choice(self.names[1:]))
         for name in self.names:

@@ -4,33 +4,38 @@ A run has two phases. In the first, faults are injected. In the second there are
 The InvariantMonitor checks the database after every commit.
 """
 
+import asyncio
 import random as source
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from detent.core.access import Scope
-from detent.core.contract.model import Phase
-from detent.core.errors import DetentError, StaleLease, StoreRefused
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract, Phase
+from detent.core.errors import DetentError, StaleLease, StoreRefused, StoreUnavailable
 from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
-from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, StoreCall, run_all
+from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, run_all
 from detent.proof.verify.verify import verify
+from detent.stores.sqlite.session import Act, Session
 from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, Operator, Producer
 from .config import LIMITS, Config
-from .loop import MS, SECOND, Loop, Pause, Task, unavailable
+from .loop import MS, SECOND, Process, SimulatedLoop
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
-from .workers import SimSweeper, SimWorker
+from .workers import WorkerProcess
 
+T = TypeVar("T")
 SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock")
 """Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
 _LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
+_OLD_SHARE = 0.15
 DRAIN_TIMEOUT: Micros = 600 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
 
@@ -42,10 +47,11 @@ class Simulation:
         self.config = config
         self.hooks = hooks
         self.clock = ManualClock()
-        self.loop = Loop(self.clock)
-        self.loop.run_store_call = self._run_store_call
+        self.loop = SimulatedLoop(self.clock)
         self.store = store = ControlledStore(self.clock, hooks)
-        self.engine: Engine = hooks.engine(store, ids=SeededIds(("ids", config.seed)))
+        self.ids = SeededIds(("ids", config.seed))
+        self.engine: Engine = hooks.engine(store, ids=self.ids)
+        """Its calls are not part of the simulation: no delays, no faults."""
         run_all(self.engine.open())
         self.connection = store.session.connection
         for limit in LIMITS[: config.limits]:
@@ -57,12 +63,13 @@ class Simulation:
         self.trace: list[str] | None = [] if keep_trace else None
         self._digest = blake2b(digest_size=16)
         self._store_random = self.random_stream("store")
+        self.notify_random = self.random_stream("notify")
         self._fault_random = self.random_stream("chaos")
         self._faults_healed = False
         self._grants: dict[tuple[str, str], str] = {}
         self._process_count = 0
-        self.workers: list[SimWorker] = []
-        self.sweepers: list[SimSweeper] = []
+        self.workers: list[WorkerProcess] = []
+        self.stores: list[SimulatedStore] = []
 
     def random_stream(self, name: str) -> source.Random:
         """Each actor has its own random stream, so removing one actor hardly changes what the others do."""
@@ -71,8 +78,6 @@ class Simulation:
     def run(self) -> None:
         for _ in range(self.config.workers):
             self.new_worker()
-        for _ in range(self.config.sweepers):
-            self._new_sweeper()
         jobs = self.config.jobs
         shares = [share for share in (jobs - jobs // 2, jobs // 2) if share]
         producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(shares)]
@@ -82,7 +87,9 @@ class Simulation:
         self.loop.run(self.config.seconds * SECOND, self._has_violation)
         self._heal_faults([*producers, *operators, *planners])
         done = lambda: self._has_violation() or self._all_ended([*producers, *planners])  # noqa: E731
-        self.loop.run(self.loop.time + DRAIN_TIMEOUT, done)
+        self.loop.run(self.loop.now + DRAIN_TIMEOUT, done)
+        for error in self.loop.errors:
+            self.monitor.report("", "worker.error", error)
         for job_id, times in self.store.effects.items():
             if times > 1:
                 self.monitor.report(job_id, "once.twice", f"a once was executed {times} times")
@@ -100,7 +107,7 @@ class Simulation:
 
     def close(self) -> None:
         """Break the reference cycles, so that thousands of simulations do not pile up before garbage collection."""
-        self.loop.clear()
+        self.loop.close()
         self.connection.close()
 
     def digest(self) -> str:
@@ -116,7 +123,7 @@ class Simulation:
 
     def note(self, text: str) -> None:
         """Add a line to the trace and the digest."""
-        line = f"{self.loop.time} {text}"
+        line = f"{self.loop.now} {text}"
         self._digest.update(line.encode())
         if self.trace is not None:
             self.trace.append(line)
@@ -125,51 +132,71 @@ class Simulation:
         self.faults[kind] = self.faults.get(kind, 0) + 1
         self.note(f"fault: {kind}: {target}")
 
-    def on_claimed(self, worker: SimWorker, claimed: Claimed) -> None:
+    def new_engine(self, process: Process) -> Engine:
+        """An engine for a process, with a store that has its own caches, as in another process."""
+        store = SimulatedStore(self, process)
+        self.stores = [*(other for other in self.stores if other.process.alive), store]
+        engine: Engine = self.hooks.engine(store, ids=self.ids)
+        store.open_now({})
+        return engine
+
+    def on_claimed(self, worker: WorkerProcess, claimed: Claimed) -> None:
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:
             self.monitor.report(claimed.id, "holder.two", f"{holder} and {worker.name} got the same token")
         for other in self.workers:
-            if other.stalled_until > self.loop.time and claimed.id in other.state.held:
+            if other.stalled_until > self.loop.now and claimed.id in other.worker.state.held:
                 other.stall(self._fault_random.randrange(_LONGEST_OVERLAP))
 
-    def on_batch_result(self, worker: SimWorker, settled: list[Settlement], result: BatchResult) -> None:
+    def on_batch_result(self, worker: WorkerProcess, settled: list[Settlement], result: BatchResult) -> None:
         self.stale_refused += sum(isinstance(error, StaleLease) for error in result.refused.values())
+        for claimed in result.claimed:
+            self.on_claimed(worker, claimed)
         self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
 
     def new_worker(self) -> None:
         self.workers = [worker for worker in self.workers if worker.alive]
         self._process_count += 1
-        self.workers.append(SimWorker(self, f"worker-{self._process_count}"))
+        random, healed = self._fault_random, self._faults_healed
+        sweep = sum(worker.sweeps for worker in self.workers) < self.config.sweepers
+        old = "old version" in self.config.faults and not healed and random.random() < _OLD_SHARE
+        self.workers.append(WorkerProcess(self, f"worker-{self._process_count}", sweep=sweep, old=old))
+        if old:
+            self.count_fault("old version", self.workers[-1].name)
 
-    def _new_sweeper(self) -> None:
-        self._process_count += 1
-        self.sweepers = [sweeper for sweeper in self.sweepers if sweeper.alive]
-        self.sweepers.append(SimSweeper(self, f"sweeper-{self._process_count}"))
-
-    def _run_store_call(self, task: Task, call: StoreCall) -> None:
+    async def call_store(self, process: Process, session: Session, act: Act[T]) -> T:
         """Send a call to the store with a delay each way; it may fail before the commit, lose its reply, or be slow."""
         random, faults = self._store_random, () if self._faults_healed else self.config.faults
+        reply: asyncio.Future[T] = self.loop.create_future()
         request_delay, reply_delay = random.randrange(MS, 8 * MS), random.randrange(MS, 8 * MS)
         luck = random.random()
         if luck < 0.012 and "error before commit" in faults:
-            self.count_fault("error before commit", task.process.name)
-            self.loop.after(request_delay + reply_delay, lambda: task.resume(None, unavailable("before")))
-            return
+            self.count_fault("error before commit", process.name)
+            self.loop.after(request_delay + reply_delay, lambda: _fail(reply, "before"))
+            return await reply
         reply_lost = luck > 0.988 and "error after commit" in faults
         if 0.5 < luck < 0.506 and "slow call" in faults:
-            self.count_fault("slow call", task.process.name)
+            self.count_fault("slow call", process.name)
             request_delay += random.randrange(12 * SECOND)
-        self.loop.after(request_delay, lambda: self._execute(task, call, reply_delay, reply_lost))
+        execute = partial(self._execute, process, session, act, reply, reply_delay, reply_lost)
+        self.loop.after(request_delay, execute)
+        return await reply
 
-    def _execute(self, task: Task, call: StoreCall, reply_delay: Micros, reply_lost: bool) -> None:
-        process = task.process
+    def _execute(
+        self,
+        process: Process,
+        session: Session,
+        act: Act[Any],
+        reply: "asyncio.Future[Any]",
+        reply_delay: Micros,
+        reply_lost: bool,
+    ) -> None:
         if not process.alive and not process.calls_survive:
             return
         result: Any = None
         error: DetentError | None = None
         try:
-            result = call.run()
+            result = session.run(act)
         except StoreRefused as refusal:
             error = refusal
             self.monitor.report("", "store.refused", refusal.message)
@@ -181,12 +208,13 @@ class Simulation:
             return
         if self.monitor.check_commit():
             self.note(f"{process.name} wrote, {self.monitor.events} events")
-            for worker in self.workers:
-                worker.notify()
+            for store in self.stores:
+                store.notify()
         if reply_lost:
             self.count_fault("error after commit", process.name)
-            result, error = None, unavailable("after")
-        self.loop.after(reply_delay, lambda: task.resume(result, error))
+            self.loop.after(reply_delay, lambda: _fail(reply, "after"))
+        else:
+            self.loop.after(reply_delay, lambda: _answer(reply, result, error))
 
     def _schedule_faults(self) -> None:
         random = self._fault_random
@@ -195,7 +223,7 @@ class Simulation:
             moment += random.expovariate(1 / 3.0)
             kind, luck = random.choice(SCHEDULED_FAULTS), random.random()
             if kind in self.config.faults:
-                self.loop.at(int(moment * SECOND), partial(self._inject_fault, kind, luck))
+                self.loop.after(int(moment * SECOND), partial(self._inject_fault, kind, luck))
 
     def _inject_fault(self, kind: str, luck: float) -> None:
         """`luck` selects the target and the size of the fault; it was drawn when the fault was scheduled."""
@@ -206,11 +234,11 @@ class Simulation:
             self.count_fault(kind, f"{span} µs")
             self.loop.jump_wall_clock(span)
             return
-        workers = [worker for worker in self.workers if worker.alive and not worker.state.stopping]
-        targets: Sequence[SimWorker | SimSweeper] = [worker for worker in workers if worker.state.held] or workers
+        workers = [process for process in self.workers if process.alive and not process.worker.state.stopping]
+        targets = [process for process in workers if process.worker.state.held] or workers
         if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
             # perhaps between reading a due schedule and firing it
-            targets = [sweeper for sweeper in self.sweepers if sweeper.alive]
+            targets = [process for process in workers if process.sweeps]
         if not targets:
             return
         target = targets[int(luck * len(targets))]
@@ -220,11 +248,10 @@ class Simulation:
         elif kind == "crash":
             target.calls_survive = luck < 0.5
             target.kill()
-            successor = self.new_worker if isinstance(target, SimWorker) else self._new_sweeper
-            self.loop.after(int(luck * 5 * SECOND), successor)
-        elif isinstance(target, SimWorker) and kind == "heart":
-            target.no_heartbeat_until = self.loop.time + int((6 + luck * 10) * SECOND)
-        elif isinstance(target, SimWorker):
+            self.loop.after(int(luck * 5 * SECOND), self.new_worker)
+        elif kind == "heart":
+            target.no_heartbeat_until = self.loop.now + int((6 + luck * 10) * SECOND)
+        else:
             target.stop()
 
     def _heal_faults(self, clients: list[Client]) -> None:
@@ -235,6 +262,9 @@ class Simulation:
         self._faults_healed = True
         for client in clients:
             client.faults_healed = True
+        for process in self.workers:
+            if process.old and process.alive:
+                process.stop()
         WaitResolver(self)
 
     def _has_violation(self) -> bool:
@@ -246,19 +276,92 @@ class Simulation:
         return done and self.loop.steps % 16 == 0 and not self.monitor.unfinished_jobs()
 
 
+class SimulatedStore(ControlledStore):
+    """The store of one process: its own session, so its own caches, on the database of the simulation."""
+
+    def __init__(self, simulation: Simulation, process: Process) -> None:
+        super().__init__(simulation.clock, simulation.hooks)
+        self.simulation, self.process = simulation, process
+        self.effects, self.wrong_step_calls = simulation.store.effects, simulation.store.wrong_step_calls
+        self.max_batches_in_flight = simulation.config.batches_in_flight
+        self._watches: list[SimulatedWatch] = []
+
+    def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
+        shared = self.simulation.store
+        self._writer = self._reader = Session(
+            shared.session.connection, "BEGIN IMMEDIATE", self._clock, self._hooks.transaction
+        )
+        self._use_contracts(dict(shared.contracts))
+
+    async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
+        """It was opened when it was created."""
+
+    async def _on(self, session: Session | None, act: Act[T], *, short: bool = False, relaxed: bool = False) -> T:
+        assert session is not None, "the store is open"
+        return await self.simulation.call_store(self.process, session, act)
+
+    def watch(self, *, ends: bool = False) -> "SimulatedWatch":  # type: ignore[override]
+        watch = SimulatedWatch()
+        self._watches.append(watch)
+        return watch
+
+    def notify(self) -> None:
+        """Another transaction has committed; the notification takes a while."""
+        if self._watches and self.process.alive:
+            delay = self.simulation.notify_random.randrange(700 * MS)
+            for watch in self._watches:
+                if not watch.pending:
+                    watch.pending = True
+                    self.simulation.loop.after(delay, watch.deliver)
+
+
+class SimulatedWatch:
+    """Notifications of commits; those that arrive together are merged."""
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._arrived = asyncio.Event()
+
+    def deliver(self) -> None:
+        self.pending = False
+        self._arrived.set()
+
+    async def changed(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        self._arrived.clear()
+        return True
+
+
+def _answer(reply: "asyncio.Future[Any]", result: Any, error: DetentError | None) -> None:
+    if reply.done():  # the caller no longer waits
+        return
+    if error is None:
+        reply.set_result(result)
+    else:
+        reply.set_exception(error)
+
+
+def _fail(reply: "asyncio.Future[Any]", when: str) -> None:
+    _answer(reply, None, StoreUnavailable(f"injected fault: the store failed {when} the commit"))
+
+
 class WaitResolver(Client):
     """In the phase without faults it resumes queues, approves held jobs and sends signals, so no job waits forever."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, "closer")
-        self.start(self._resolve_waits)
+        self.start(self._resolve_waits())
 
     async def _resolve_waits(self) -> None:
         engine = self.engine
         for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses.list_pauses()):
             await engine.limits.resume(kind, name, self.scope)
         while True:
-            await Pause(2 * SECOND)
+            await asyncio.sleep(2)
             for row in self.simulation.monitor.unfinished_jobs(f"wait_kind IS NOT '{CHILDREN}'"):
                 contract = engine.contract(row.contract)
                 try:
