@@ -18,7 +18,7 @@ from detent.core.contract.model import Move
 from detent.proof.controlled_store import ManualClock
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
-from detent.proof.simulate.loop import MS, SECOND, Process, SimulatedLoop
+from detent.proof.simulate.loop import MS, SECOND, Process, new_loop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
 
 SEEDS = 300
@@ -163,7 +163,7 @@ def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFix
 
 
 def test_the_loop_keeps_time_and_order() -> None:
-    loop = SimulatedLoop(ManualClock())
+    loop = new_loop(ManualClock())
     wakeups: list[tuple[str, float]] = []
 
     async def sleep_twice(name: str, seconds: float) -> None:
@@ -181,7 +181,7 @@ def test_the_loop_keeps_time_and_order() -> None:
 
 def test_a_stalled_process_resumes_later_and_a_killed_one_never() -> None:
     """A task of the killed process runs nothing any more, not even its `finally` blocks."""
-    loop = SimulatedLoop(ManualClock())
+    loop = new_loop(ManualClock())
     wakeups: list[float] = []
 
     async def sleep_repeatedly() -> None:
@@ -207,7 +207,7 @@ def test_a_stalled_process_resumes_later_and_a_killed_one_never() -> None:
 
 def test_the_loop_runs_what_asyncio_offers() -> None:
     """Timeouts, locks, groups and cancellation, in virtual time; threads are called at once."""
-    loop, wakeups = SimulatedLoop(ManualClock()), []
+    loop, wakeups = new_loop(ManualClock()), []
 
     async def use_asyncio() -> str:
         event = asyncio.Event()
@@ -233,7 +233,7 @@ def test_the_loop_runs_what_asyncio_offers() -> None:
 
 
 def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
-    loop = SimulatedLoop(ManualClock())
+    loop = new_loop(ManualClock())
     wall = loop.clock.wall
     loop.run(SECOND)
     loop.jump_wall_clock(-30 * SECOND)

@@ -82,6 +82,10 @@ async def _claim_or_reclaim(
         change = after_timeout(contract, job, tx.now, facts, runtime.jitter)
     elif job.phase is Phase.LEASED and ((job.lease_until or 0) <= tx.now or job.token == token):
         change = _reclaim(runtime, contract, job, claimer, token, tx.now)
+    elif job.phase is Phase.CLAIMABLE:
+        # Not due: the message is an old one, or the clock was set back since it was published. The caller drops it.
+        await tx.outbox.put_outbox_items([OutboxItem(job.id, TASK, job.version, job.due_at or tx.now)])
+        return None
     else:
         return None
     await tx.jobs.apply([change])

@@ -1,18 +1,21 @@
 """Clients of the simulated engine: producers that submit jobs, operators that cancel, signal, approve and requeue."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
+from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, StoreUnavailable
 from detent.core.job import Micros
 from detent.engine import Submission
 from detent.ports.listing import Filter
+from detent.ports.stream import Delivery, StreamUnavailable
 
-from .handler import JOB_TYPE, SIGNAL, relation_payload
+from .handler import JOB_TYPE, SIGNAL, TOKEN_FIELD, TOKEN_PREFIX, relation_payload
 from .loop import MS, SECOND, Process
 
 if TYPE_CHECKING:
@@ -104,6 +107,39 @@ class Producer(Client):
         act = self.random.choices(_ACTS, _WEIGHTS)[0]
         low, high = self.random.choices(((0.0, 0.6), (0.5, 3.0), (5.0, 14.0)), (66, 26, 8))[0]
         return [act, round(self.random.uniform(low, high), 3)]
+
+
+class ForeignWorker(Client):
+    """A worker that knows only the stream: it writes its results to the result stream, sometimes twice or never."""
+
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation, name)
+        self._transport = simulation.transport(self)
+        self.start(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                for delivery in await self._transport.tasks.read(self.name, 1, 1.0):
+                    await self._run(delivery)
+            except StreamUnavailable:
+                await self.pause(20 * MS, SECOND)
+
+    async def _run(self, delivery: Delivery) -> None:
+        head = {"task_id": delivery.task_id, "message_id": delivery.message_id, "worker": self.name}
+        await self._transport.results.publish_results([{**head, "status": ResultStatus.CLAIMED}])
+        await self.pause(0, 5 * SECOND)
+        if self.random.random() < 0.1 and not self.faults_healed:
+            return  # it crashed
+        token = {TOKEN_FIELD: delivery.message_id}
+        result = {**head, "status": ResultStatus.SUCCEEDED, "output": json.dumps(token)}
+        if self.random.random() < 0.3:
+            error = f"{TOKEN_PREFIX}{delivery.message_id} on the stream"
+            result = {**head, "status": ResultStatus.FAILED, "error": error, "error_code": "FOREIGN"}
+        for _ in range(self.random.choice((1, 1, 2))):
+            await self._transport.results.publish_results([result])
+        if self.random.random() < 0.2:
+            await self._transport.tasks.acknowledge([delivery.message_id])
 
 
 class Operator(Client):

@@ -4,13 +4,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.engine.pruning import Retention
 from detent.system.ids import seeded_random
 
 FAULTS = (
     "crash", "stall", "heart", "stop", "clock", "old version",
     "error before commit", "error after commit", "slow call",
+    "stream error", "stream restart", "orchestrator crash",
 )  # fmt: skip
 """heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps; old
 version: a worker runs a handler that cannot run every payload."""
@@ -43,6 +44,8 @@ class Config:
     """How many of LIMITS are set."""
     batches_in_flight: int = 1
     """How many batches a worker settles and claims at the same time."""
+    stream_workers: int = 0
+    orchestrators: int = 0
     keep_seconds: int | None = None
     """Jobs are deleted so long after their end."""
     faults: tuple[str, ...] = FAULTS
@@ -54,9 +57,12 @@ class Config:
         contracts = random.sample(sorted(CONTRACTS), random.randint(1, 3))
         jobs, seconds = random.randint(23, 37), random.randint(15, 26)
         schedules = seeded_random(("schedules", seed)).randint(0, 2)
+        chosen = (contract,) if contract else tuple(contracts)
+        streams = seeded_random(("streams", seed))
+        on_stream = bool(stream_contract_names({name: CONTRACTS[name] for name in chosen})) and streams.random() < 0.7
         return cls(
             seed=seed,
-            contracts=(contract,) if contract else tuple(contracts),
+            contracts=chosen,
             jobs=jobs,
             workers=random.randint(2, 4),
             slots=random.randint(1, 4),
@@ -65,8 +71,10 @@ class Config:
             operators=random.randint(1, 2),
             gap_ms=seconds * 1_500 // jobs,
             schedules=schedules,
-            limits=seeded_random(("limits", seed)).randint(0, 3),
+            limits=0 if on_stream else seeded_random(("limits", seed)).randint(0, 3),  # they do not apply to streams
             batches_in_flight=seeded_random(("batches", seed)).randint(1, 2),
+            stream_workers=streams.randint(1, 2) if on_stream else 0,
+            orchestrators=streams.randint(1, 2) if on_stream else 0,
             keep_seconds=seeded_random(("retention", seed)).choice((None, None, 8)),
         )
 

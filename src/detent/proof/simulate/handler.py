@@ -15,7 +15,6 @@ from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 
-
 JOB_TYPE = "work"
 SIGNAL = "go"
 TOKEN_FIELD = "told_by"

@@ -39,7 +39,8 @@ class Process:
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run a coroutine as a task of this process."""
-        return self.loop.create_task(coroutine, context=self._context.copy())
+        task: asyncio.Task[Any] = self.loop.create_task(coroutine, context=self._context.copy())
+        return task
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function as this process: tasks and timers that it creates belong to the process."""
@@ -133,18 +134,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.now / SECOND
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.Handle:
         handle = events.Handle(callback, args, self, context)
         if not self._closed:
             self.push(self.now, handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
         handle = events.TimerHandle(when, callback, args, self, context)
         if not self._closed:
             at_least = self.now + (when > self.time())  # a moment of less than a microsecond must pass, too
@@ -157,13 +164,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
-    def create_task(self, coroutine: Any, *, name: str | None = None, context: Context | None = None) -> Any:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name, context=context)
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None), context=_OUTSIDE)
         return task
 
-    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> "asyncio.Future[Any]":
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, function: Any, *args: Any
+    ) -> "asyncio.Future[Any]":
         """Call the function at once: there are no threads."""
         future = self.create_future()
         try:
@@ -198,6 +207,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 with suppress(BaseException):
                     coroutine.close()
         self._tasks.clear()
+
+
+def new_loop(clock: ManualClock) -> SimulatedLoop:
+    return SimulatedLoop(clock)  # type: ignore[abstract]  # the methods for I/O are missing
 
 
 _OUTSIDE = Context()

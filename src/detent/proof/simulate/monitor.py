@@ -29,7 +29,9 @@ class InvariantMonitor:
         contracts: Mapping[str, Contract],
         clock: ManualClock,
         limits: Sequence[Limit] = (),
+        keep: Micros | None = None,
     ) -> None:
+        """keep: how long after its end a job may be deleted; None: never."""
         self._connection = connection
         self._tables = {name: ContractTable(contract) for name, contract in contracts.items()}
         self._clock = clock
@@ -42,6 +44,8 @@ class InvariantMonitor:
         self._contracts = contracts
         self._limits = LimitCheck(limits)
         self._total_changes = -1
+        self._keep = keep
+        self._deleted: set[str] = set()
         self._step_sums: list[Any] = []
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.events = 0
@@ -63,6 +67,7 @@ class InvariantMonitor:
         for job_id in dict.fromkeys(event.job_id for event in new_events):
             self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
         self._check_limits(new_events)
+        self._check_deleted()
         for finding in self._schedules.check_commit():
             self.report(*finding)
         for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
@@ -70,6 +75,17 @@ class InvariantMonitor:
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
         self._check_steps()
         return bool(new_events)
+
+    def _check_deleted(self) -> None:
+        """Only jobs that ended long enough ago are deleted."""
+        if self._keep is None:
+            return
+        stored = {job_id for (job_id,) in self._connection.execute("SELECT id FROM detent_jobs")}
+        for job_id in self._rows.keys() - stored - self._deleted:
+            row = self._rows[job_id]
+            self._deleted.add(job_id)
+            if row.phase != Phase.FINAL or (row.finished_at or 0) + self._keep > self._clock.highest:
+                self.report(job_id, "prune.early", f"deleted while it was {row.status}, ended at {row.finished_at}")
 
     def _check_job(self, job_id: str, new_events: list[EventRow]) -> None:
         rows: Any = self._connection.execute(JOBS_QUERY + " WHERE id = ?", (job_id,)).fetchall()
@@ -105,8 +121,15 @@ class InvariantMonitor:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
 
     def _check_settling_token(self, row: JobRow, new_events: list[EventRow]) -> None:
-        """Results, errors and reasons name the token of their execution: the one the job was leased under."""
+        """Results, errors and reasons name the token of their execution: the one the job was leased under.
+
+        Not checked: results from the stream that claim the job and settle it in one commit.
+        """
         (holder, old), (_, result) = self._results[row.id], self._token_and_result(row.id)
+        table = self._tables[row.contract]
+        moves = {table.move_of((e.source, e.event, e.target), flags_of(e.data or "")) for e in new_events}
+        if self._contracts[row.contract].uses_stream and moves & {Move.CLAIM, Move.RECLAIM}:
+            return
         tokens = [json.loads(result)[TOKEN_FIELD]] if result and result != old else []
         data = [json.loads(event.data) for event in new_events if event.data]
         messages = [values.get("error_message") or values.get("reason") or "" for values in data]

@@ -6,6 +6,7 @@ The InvariantMonitor checks the database after every commit.
 
 import asyncio
 import random as source
+import re
 from collections.abc import Mapping
 from functools import partial
 from hashlib import blake2b
@@ -18,20 +19,22 @@ from detent.core.errors import DetentError, StaleLease, StoreRefused, StoreUnava
 from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
+from detent.ports.stream import StreamSettings, StreamTransport
 from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, run_all
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.session import Act, Session
 from detent.system.ids import SeededIds, seeded_random
 
-from .clients import Client, Operator, Producer
+from .clients import Client, ForeignWorker, Operator, Producer
 from .config import LIMITS, Config
-from .loop import MS, SECOND, Process, SimulatedLoop
+from .loop import MS, SECOND, Process, new_loop
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
-from .workers import WorkerProcess
+from .stream_server import SimulatedTransport, StreamServer
+from .workers import OrchestratorProcess, WorkerProcess
 
 T = TypeVar("T")
-SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock")
+SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock", "stream restart", "orchestrator crash")
 """Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
 _LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
@@ -47,7 +50,7 @@ class Simulation:
         self.config = config
         self.hooks = hooks
         self.clock = ManualClock()
-        self.loop = SimulatedLoop(self.clock)
+        self.loop = new_loop(self.clock)
         self.store = store = ControlledStore(self.clock, hooks)
         self.ids = SeededIds(("ids", config.seed))
         self.engine: Engine = hooks.engine(store, ids=self.ids)
@@ -57,7 +60,8 @@ class Simulation:
         for limit in LIMITS[: config.limits]:
             run_all(self.engine.limits.set(Scope("world"), **limit))
         limits = run_all(self.engine.limits.list())
-        self.monitor = InvariantMonitor(self.connection, self.engine.contracts, self.clock, limits)
+        keep = None if config.keep_seconds is None else config.keep_seconds * SECOND
+        self.monitor = InvariantMonitor(self.connection, self.engine.contracts, self.clock, limits, keep)
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
         self.trace: list[str] | None = [] if keep_trace else None
@@ -70,6 +74,11 @@ class Simulation:
         self._process_count = 0
         self.workers: list[WorkerProcess] = []
         self.stores: list[SimulatedStore] = []
+        self.orchestrators: list[OrchestratorProcess] = []
+        lease = config.lease_seconds
+        self.stream_server = StreamServer(
+            self, StreamSettings("simulated", visibility_timeout_s=lease, heartbeat_interval_s=lease / 3)
+        )
 
     def random_stream(self, name: str) -> source.Random:
         """Each actor has its own random stream, so removing one actor hardly changes what the others do."""
@@ -78,6 +87,11 @@ class Simulation:
     def run(self) -> None:
         for _ in range(self.config.workers):
             self.new_worker()
+        for _ in range(self.config.stream_workers):
+            self.new_worker(stream=True)
+        for number in range(self.config.orchestrators):
+            self._new_orchestrator()
+            ForeignWorker(self, f"foreign-{number}")
         jobs = self.config.jobs
         shares = [share for share in (jobs - jobs // 2, jobs // 2) if share]
         producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(shares)]
@@ -118,7 +132,8 @@ class Simulation:
         digest = self._digest.copy()
         for table in _DIGESTED_TABLES:
             for row in self.connection.execute(f"SELECT * FROM detent_{table} ORDER BY 1, 2"):
-                digest.update(repr(row).encode())
+                values = [_TRACEBACK.sub("", value) if isinstance(value, str) else value for value in row]
+                digest.update(repr(values).encode())
         return digest.hexdigest()
 
     def note(self, text: str) -> None:
@@ -140,6 +155,13 @@ class Simulation:
         store.open_now({})
         return engine
 
+    def transport(self, process: Process) -> StreamTransport:
+        return SimulatedTransport(self.stream_server, process)
+
+    @property
+    def active_faults(self) -> tuple[str, ...]:
+        return () if self._faults_healed else self.config.faults
+
     def on_claimed(self, worker: WorkerProcess, claimed: Claimed) -> None:
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:
@@ -154,19 +176,25 @@ class Simulation:
             self.on_claimed(worker, claimed)
         self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
 
-    def new_worker(self) -> None:
+    def _new_orchestrator(self) -> None:
+        self._process_count += 1
+        self.orchestrators = [process for process in self.orchestrators if process.alive]
+        self.orchestrators.append(OrchestratorProcess(self, f"orchestrator-{self._process_count}"))
+
+    def new_worker(self, *, stream: bool = False) -> None:
         self.workers = [worker for worker in self.workers if worker.alive]
         self._process_count += 1
         random, healed = self._fault_random, self._faults_healed
-        sweep = sum(worker.sweeps for worker in self.workers) < self.config.sweepers
+        sweep = not stream and sum(worker.sweeps for worker in self.workers) < self.config.sweepers
         old = "old version" in self.config.faults and not healed and random.random() < _OLD_SHARE
-        self.workers.append(WorkerProcess(self, f"worker-{self._process_count}", sweep=sweep, old=old))
+        name = f"{'stream-' if stream else ''}worker-{self._process_count}"
+        self.workers.append(WorkerProcess(self, name, sweep=sweep, stream=stream, old=old))
         if old:
             self.count_fault("old version", self.workers[-1].name)
 
     async def call_store(self, process: Process, session: Session, act: Act[T]) -> T:
         """Send a call to the store with a delay each way; it may fail before the commit, lose its reply, or be slow."""
-        random, faults = self._store_random, () if self._faults_healed else self.config.faults
+        random, faults = self._store_random, self.active_faults
         reply: asyncio.Future[T] = self.loop.create_future()
         request_delay, reply_delay = random.randrange(MS, 8 * MS), random.randrange(MS, 8 * MS)
         luck = random.random()
@@ -234,6 +262,18 @@ class Simulation:
             self.count_fault(kind, f"{span} µs")
             self.loop.jump_wall_clock(span)
             return
+        if kind == "stream restart":
+            if self.config.orchestrators:
+                self.count_fault(kind, "all data lost" if luck < 0.3 else "the last writes lost")
+                self.stream_server.restart(lose_all=luck < 0.3)
+            return
+        if kind == "orchestrator crash":
+            for process in self.orchestrators[:1]:
+                self.count_fault(kind, process.name)
+                process.calls_survive = luck < 0.5
+                process.kill()
+                self.loop.after(int(luck * 5 * SECOND), self._new_orchestrator)
+            return
         workers = [process for process in self.workers if process.alive and not process.worker.state.stopping]
         targets = [process for process in workers if process.worker.state.held] or workers
         if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
@@ -248,7 +288,7 @@ class Simulation:
         elif kind == "crash":
             target.calls_survive = luck < 0.5
             target.kill()
-            self.loop.after(int(luck * 5 * SECOND), self.new_worker)
+            target.replace_after(int(luck * 5 * SECOND))
         elif kind == "heart":
             target.no_heartbeat_until = self.loop.now + int((6 + luck * 10) * SECOND)
         else:
@@ -374,6 +414,8 @@ class WaitResolver(Client):
                     continue
 
 
+_TRACEBACK = re.compile(r'"(?:traceback|settlement)":"(?:[^"\\]|\\.)*"')
+"""Tracebacks, and the digests of settlements that contain them, differ between machines and versions of Python."""
 _DIGESTED_TABLES = (
     "jobs", "events", "notes", "dead_letters", "signals", "steps", "keys", "audit", "schedules", "fires",
 )  # fmt: skip

@@ -1,13 +1,20 @@
 """The real Worker in virtual time, with its heartbeat, sweeper and maintenance: only threads are replaced."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from detent.core.contract.builtin import stream_contract_names
+from detent.core.contract.model import Contract
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Waits
-from detent.engine import BatchResult
+from detent.engine import BatchResult, Engine
+from detent.handler.context import Context
+from detent.handler.handler import Handler
 from detent.observability.settings import Settings
+from detent.ports.claims import Claimed
+from detent.streams.orchestrator import Orchestrator
+from detent.streams.stream_worker import StreamWorker
 from detent.worker.heartbeat import Heartbeat, LeaseListener
 from detent.worker.runner import Runner
 from detent.worker.state import Batch, HeartbeatAnswer
@@ -26,22 +33,48 @@ _CANCEL_GRACE_SECONDS = 4.0
 class WorkerProcess(Process):
     """A process that runs one worker. When the worker ends, another process takes its place."""
 
-    def __init__(self, simulation: "Simulation", name: str, *, sweep: bool, old: bool = False) -> None:
+    def __init__(
+        self, simulation: "Simulation", name: str, *, sweep: bool = False, stream: bool = False, old: bool = False
+    ) -> None:
         super().__init__(simulation.loop, name)
         self.simulation = simulation
         self.sweeps = sweep
+        self.stream = stream
+        """True: it takes its jobs from the stream."""
         self.old = old
         """True: it runs the previous version of the handler, which cannot run every payload."""
         self.no_heartbeat_until: Micros = 0
         """Heartbeats are suppressed up to this time (fault "heart")."""
         self.random = simulation.random_stream(name)
-        self.worker: SimulatedWorker = self.call(SimulatedWorker, self)
+        self.worker: SimulatedWorker = self.call(self._new_worker)
         self.start(self._run())
+
+    def _new_worker(self) -> "SimulatedWorker":
+        simulation = self.simulation
+        config, handler = simulation.config, OLD_HANDLER if self.old else HANDLER
+        options: dict[str, Any] = {
+            "process": self,
+            "slots": config.slots,
+            "clock": simulation.clock,
+            "config": Settings(retention=config.retention, retention_interval_seconds=5.0),
+            "block_warning_seconds": 0.0,
+            "grace_seconds": _GRACE_SECONDS,
+            "cancel_grace_seconds": _CANCEL_GRACE_SECONDS,
+        }
+        engine, handlers = simulation.new_engine(self), {JOB_TYPE: handler}
+        if self.stream:
+            return SimulatedStreamWorker(engine, handlers, simulation.transport(self), **options)
+        options |= {"lease_seconds": config.lease_seconds, "sweep": self.sweeps}
+        excluded = stream_contract_names(engine.contracts) if config.stream_workers else frozenset()
+        return SimulatedWorker(engine, handlers, exclude_contracts=excluded, **options)
 
     async def _run(self) -> None:
         await self.worker.run(handle_signals=False)
-        self.simulation.loop.after(SECOND, self.simulation.new_worker)
+        self.replace_after(SECOND)
         self.kill()
+
+    def replace_after(self, span: Micros) -> None:
+        self.loop.after(span, lambda: self.simulation.new_worker(stream=self.stream))
 
     def stop(self) -> None:
         """As SIGTERM does."""
@@ -51,22 +84,12 @@ class WorkerProcess(Process):
 class SimulatedWorker(Worker):
     """Tells the simulation of each claim and batch."""
 
-    def __init__(self, process: WorkerProcess) -> None:
-        simulation = process.simulation
-        self.process, self.simulation = process, simulation
-        self.new_state = simulation.hooks.state
-        super().__init__(
-            simulation.new_engine(process),
-            {JOB_TYPE: OLD_HANDLER if process.old else HANDLER},
-            slots=simulation.config.slots,
-            lease_seconds=simulation.config.lease_seconds,
-            sweep=process.sweeps,
-            clock=simulation.clock,
-            config=Settings(retention=simulation.config.retention, retention_interval_seconds=5.0),
-            block_warning_seconds=0.0,
-            grace_seconds=_GRACE_SECONDS,
-            cancel_grace_seconds=_CANCEL_GRACE_SECONDS,
-        )
+    def __init__(
+        self, engine: Engine, handlers: Mapping[str, Handler], *, process: WorkerProcess, **options: Any
+    ) -> None:
+        self.process, self.simulation = process, process.simulation
+        self.new_state = process.simulation.hooks.state
+        super().__init__(engine, handlers, **options)
         self.id = process.name
         self._runner = SimulatedRunner(process)
 
@@ -75,7 +98,9 @@ class SimulatedWorker(Worker):
             loop.call_later(self.process.random.randrange(20 * MS) / SECOND, self._on_heartbeat_answer, answer)
 
         lease_clock, row = self._lease_clock, self.registration_row
-        return SimulatedHeartbeat(self.engine, self.state, lease_clock, row, later, self._on_command, listener)
+        heartbeat = SimulatedHeartbeat(self.engine, self.state, lease_clock, row, later, self._on_command, listener)
+        heartbeat.process = self.process
+        return heartbeat
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         monitor = self.simulation.monitor
@@ -87,9 +112,28 @@ class SimulatedWorker(Worker):
         return result
 
 
+class SimulatedStreamWorker(StreamWorker, SimulatedWorker):
+    """The real stream worker."""
+
+
+class OrchestratorProcess(Process):
+    """A process that runs the real orchestrator."""
+
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation.loop, name)
+        self.orchestrator = self.call(self._new_orchestrator, simulation)
+        self.start(self.orchestrator.run())
+
+    def _new_orchestrator(self, simulation: "Simulation") -> Orchestrator:
+        orchestrator = Orchestrator(simulation.new_engine(self), simulation.transport(self), simulation.clock)
+        orchestrator.id = self.name
+        return orchestrator
+
+
 class SimulatedHeartbeat(Heartbeat):
     """Beats on the loop of its worker instead of a thread's."""
 
+    process: WorkerProcess
     _task: "asyncio.Task[Any] | None" = None
 
     def start(self) -> None:
@@ -103,8 +147,7 @@ class SimulatedHeartbeat(Heartbeat):
         await asyncio.sleep(seconds)
 
     async def send(self) -> None:
-        process = self._row.__self__.process  # type: ignore[attr-defined]
-        if process.loop.now >= process.no_heartbeat_until:
+        if self.process.loop.now >= self.process.no_heartbeat_until:
             await super().send()
 
 
@@ -113,8 +156,8 @@ class SimulatedRunner(Runner):
         super().__init__(process.simulation.config.slots)
         self._process = process
 
-    async def run(self, *args: Any) -> Outcome:
-        outcome = await super().run(*args)
+    async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
+        outcome = await super().run(handler, contract, claimed, context)
         if isinstance(outcome, Waits) and self._process.random.random() < 0.5:
             await self._until_a_child_ended(outcome.wait.children)
         return outcome

@@ -221,7 +221,7 @@ CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE i
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream. A claim of its own makes the sweep look at them.
 WITH ended AS (
-  UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM (
+  UPDATE detent.jobs j SET lease_until = least(j.lease_until, greatest({clock}, j.updated_at)) FROM (
     SELECT k.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
       SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE) k
     WHERE k.token = h.value AND k.state & 3 = 1) h

@@ -242,7 +242,7 @@ SELECT id, version, failures FROM detent.job_list WHERE ready = 0 AND due_at IS 
 
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream.
-UPDATE detent.jobs AS jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
+UPDATE detent.jobs AS jobs SET lease_until = min(lease_until, max(:now, updated_at)) FROM json_each(:held) h
 WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: note_heartbeats
