@@ -29,6 +29,8 @@ class Hooks:
     transaction: type[SqliteTx] = SqliteTx
     engine: type[Engine] = Engine
     state: type[WorkerState] = WorkerState
+    acknowledges_early: bool = False
+    """True: stream workers acknowledge a message before its result is stored."""
 
 
 DEFAULT_HOOKS = Hooks()

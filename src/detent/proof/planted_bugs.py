@@ -3,20 +3,23 @@
 Production code cannot reach them: they are passed in as Hooks, by `detent simulate --bug` and by tests only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from detent.core.contract.model import Move, Phase
-from detent.core.job import Change, Job, Micros, Signal, Step
+from detent.core.job import Change, DeadLetter, Job, Micros, Signal, Step
 from detent.core.outcome import Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
+from detent.core.times import SECOND
 from detent.engine import BatchResult
 from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended, Success
+from detent.ports.pruning import Prunable, PruneRule
+from detent.ports.stream import OutboxItem
 from detent.stores.sqlite.claim import SqliteTx
-from detent.worker.state import Batch, Held, Interrupt, WorkerState
+from detent.worker.state import Batch, HeartbeatAnswer, Held, Interrupt, WorkerState
 
 from .controlled_store import DEFAULT_HOOKS, Hooks
 
@@ -331,3 +334,62 @@ class FiresWithoutCompare(SqliteTx):
 
 _PREVIOUS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """connection -> what a bug that uses stale values read last"""
+
+
+@planted("prune-too-early", "finished jobs are deleted an hour before their time")
+class PrunesTooEarly(SqliteTx):
+    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
+        early = [rule._replace(before=rule.before + _HOUR) for rule in rules if rule.before is not None]
+        return await super().prunable(after, until, limit, early)
+
+
+@planted("interruption-not-counted", "a lost or released execution is not counted")
+class DoesNotCountInterruptions(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return _with(change, interruptions=change.before.interruptions) if change.before else change
+
+
+@planted("requeue-not-marked", "a requeued dead letter stays open, so it can be requeued again")
+class KeepsDeadLettersOpen(SqliteTx):
+    async def put_dead_letter(self, item: DeadLetter) -> None:
+        if item.requeued_as is None:
+            await super().put_dead_letter(item)
+
+
+@planted("heartbeat-trusted-late", "a lease is confirmed when the heartbeat's answer arrives, not when it was sent")
+class TrustsLateAnswers(WorkerState):
+    def heartbeat_answered(self, answer: HeartbeatAnswer, now: float) -> list[Interrupt]:
+        sent = answer.extended_at
+        if sent is not None:
+            wall = sent.wall + int((now - sent.monotonic) * SECOND)
+            answer = HeartbeatAnswer(answer.lost, answer.cancels, answer.tokens, Reading(now, wall))
+        return super().heartbeat_answered(answer, now)
+
+
+@planted("restart-not-noticed", "after a restart of the stream server no task is published again")
+class IgnoresRestarts(SqliteTx):
+    async def put_epoch(self, name: str, epoch: str, expected: str | None) -> bool:
+        await super().put_epoch(name, epoch, expected)
+        return False
+
+
+@planted("outbox-deleted-early", "a task leaves the outbox before it is on the stream")
+class DeletesOutboxEarly(SqliteTx):
+    async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
+        items = await super().take_outbox_items(limit, hold)
+        for item in items:
+            self.connection.execute("DELETE FROM detent_outbox WHERE job_id = ?", (item.job_id,))
+        return items
+
+
+@planted("retry-not-published", "a task that is retried is not put into the outbox")
+class DoesNotPublishRetries(SqliteTx):
+    async def write_outbox(self, changes: Iterable[Change]) -> None:
+        await super().write_outbox(change for change in changes if change.before is None)
+
+
+BUGS["ack-before-commit"] = Bug(
+    "ack-before-commit",
+    "a stream worker acknowledges a message before its result is stored",
+    replace(DEFAULT_HOOKS, acknowledges_early=True),
+)

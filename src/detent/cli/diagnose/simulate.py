@@ -16,6 +16,9 @@ from detent.proof.explore.explore import STATES, explore
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
 
+_STORY_LINES = 60
+"""The end of the smallest run is printed; `--json` has all of it."""
+
 
 def simulate_command(
     seeds: Annotated[int, option("How many seeds to run.", min=0)] = 100,
@@ -98,10 +101,12 @@ def _print_report(summary: Summary, report: dict[str, Any]) -> None:
             f"seed {violation['seed']}: {violation['rule']}: {violation['detail']} (job {violation['job_id'] or '-'})"
         )
     if summary.shrunk:
-        config = {key: value for key, value in summary.shrunk.items() if key != "violation"}
+        config = {key: value for key, value in summary.shrunk.items() if key not in ("violation", "story")}
         print_line("smallest run found that violates the same rule:")
         print_line("  " + ", ".join(f"{key}={value}" for key, value in config.items()))
-        print_line(f"  {summary.shrunk['violation']['detail']}")
+        for line in summary.shrunk["story"][-_STORY_LINES:]:
+            print_line(f"  {line}")
+        print_line(f"  {summary.shrunk['violation']['rule']}: {summary.shrunk['violation']['detail']}")
     for search in report.get("explored", ()):
         extent = "complete" if search["exhausted"] else f"to depth {search['depth']}"
         print_line(f"explored {search['contract']}: {search['states']} states, {extent}")

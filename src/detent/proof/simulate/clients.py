@@ -114,7 +114,7 @@ class ForeignWorker(Client):
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation, name)
-        self._transport = simulation.transport(self)
+        self._transport = simulation.transport(self, foreign=True)
         self.start(self._work())
 
     async def _work(self) -> None:
@@ -157,7 +157,7 @@ class Operator(Client):
             job_ids = sorted(self.simulation.monitor.acknowledged)
             if job_ids and not self.faults_healed:
                 command = self.random.choice(commands)
-                self.simulation.note(f"{self.name} {command.__name__}")
+                self.simulation.note(f"{self.name} {command.__name__.strip('_').replace('_', ' ')}")
                 await command(self._choose_job(job_ids))
 
     def _choose_job(self, job_ids: list[str]) -> str:

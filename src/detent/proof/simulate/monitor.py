@@ -55,11 +55,11 @@ class InvariantMonitor:
     def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
         self.violations.append(Finding(job_id, seq, rule, detail))
 
-    def check_commit(self) -> bool:
-        """Check what the last transaction wrote; True if it added events."""
+    def check_commit(self) -> list[EventRow]:
+        """Check what the last transaction wrote; the events it added."""
         changes = self._connection.total_changes()
         if changes == self._total_changes:
-            return False
+            return []
         self._total_changes = changes
         query = EVENTS_QUERY + " WHERE n > ? ORDER BY n"
         new_events = [EventRow(*values) for values in self._connection.execute(query, (self.events,))]
@@ -74,7 +74,7 @@ class InvariantMonitor:
             self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
         self._check_steps()
-        return bool(new_events)
+        return new_events
 
     def _check_deleted(self) -> None:
         """Only jobs that ended long enough ago are deleted."""
@@ -178,6 +178,13 @@ class InvariantMonitor:
                 detail = f"{name} is recorded as {step_result}, the job's result contains {job_result}"
                 self.report(job_id, "step.differs", detail)
 
+    def check_acknowledged(self, message_ids: Sequence[str]) -> None:
+        """A message is acknowledged only after the result of its delivery is stored, or refused as too late."""
+        for message_id in message_ids:
+            values = (message_id, str(Phase.LEASED), self._clock.wall)
+            for (job_id,) in self._connection.execute(_HELD_BY_MESSAGE, values):
+                self.report(job_id, "ack.early", f"message {message_id} was acknowledged while it held the job")
+
     def any_ended(self, job_ids: Sequence[str]) -> bool:
         return any(job_id in self._rows and self._rows[job_id].phase == Phase.FINAL for job_id in job_ids)
 
@@ -218,4 +225,5 @@ _MISSED_CHILDREN = (
     "JOIN detent_job_list p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
     "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
 )
+_HELD_BY_MESSAGE = "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, true)"
 _LEASES = "SELECT id, lease_until FROM detent_job_list WHERE phase = ?"

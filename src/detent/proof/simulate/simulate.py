@@ -108,9 +108,10 @@ def simulate(
         summary.add(run)
         progress(run)
         if not run.ok:
-            small = shrink(run, hooks)
+            small = run_config(shrink(run, hooks).config, hooks, keep_trace=True)
             size = {"events": small.events, "faults_seen": small.faults, "virtual_seconds": small.seconds}
-            summary.shrunk = {**asdict(small.config), "violation": small.violations[0]._asdict(), **size}
+            violation = small.violations[0]._asdict()
+            summary.shrunk = {**asdict(small.config), "violation": violation, **size, "story": small.trace}
             break
     return summary
 

@@ -20,6 +20,7 @@ from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
 from detent.ports.stream import StreamSettings, StreamTransport
+from detent.ports.verification import EventRow
 from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, run_all
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.session import Act, Session
@@ -39,7 +40,7 @@ SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock", "stream
 _LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
 _OLD_SHARE = 0.15
-DRAIN_TIMEOUT: Micros = 600 * SECOND
+DRAIN_TIMEOUT: Micros = 240 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
 
 
@@ -70,6 +71,7 @@ class Simulation:
         self.notify_random = self.random_stream("notify")
         self._fault_random = self.random_stream("chaos")
         self._faults_healed = False
+        self._job_numbers: dict[str, int] = {}
         self._grants: dict[tuple[str, str], str] = {}
         self._process_count = 0
         self.workers: list[WorkerProcess] = []
@@ -138,10 +140,16 @@ class Simulation:
 
     def note(self, text: str) -> None:
         """Add a line to the trace and the digest."""
-        line = f"{self.loop.now} {text}"
+        line = f"{self.loop.time():10.6f} s  {text}"
         self._digest.update(line.encode())
         if self.trace is not None:
             self.trace.append(line)
+
+    def _describe_event(self, event: EventRow) -> str:
+        """An event for the trace; jobs are numbered in the order in which they were created."""
+        number = self._job_numbers.setdefault(event.job_id, len(self._job_numbers) + 1)
+        path = event.target if event.source in (None, event.target) else f"{event.source} -> {event.target}"
+        return f"job {number} {event.event} ({path})"
 
     def count_fault(self, kind: str, target: str) -> None:
         self.faults[kind] = self.faults.get(kind, 0) + 1
@@ -155,8 +163,8 @@ class Simulation:
         store.open_now({})
         return engine
 
-    def transport(self, process: Process) -> StreamTransport:
-        return SimulatedTransport(self.stream_server, process)
+    def transport(self, process: Process, *, foreign: bool = False) -> StreamTransport:
+        return SimulatedTransport(self.stream_server, process, foreign=foreign)
 
     @property
     def active_faults(self) -> tuple[str, ...]:
@@ -174,7 +182,12 @@ class Simulation:
         self.stale_refused += sum(isinstance(error, StaleLease) for error in result.refused.values())
         for claimed in result.claimed:
             self.on_claimed(worker, claimed)
-        self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
+        for job_id, refusal in result.refused.items():
+            number = self._job_numbers.get(job_id, 0)
+            self.note(f"{worker.name}: the result of job {number} was refused: {refusal.code}")
+        for claimed in result.claimed:
+            number = self._job_numbers.get(claimed.id, 0)
+            self.note(f"{worker.name} received job {number} for execution {claimed.execution_no}")
 
     def _new_orchestrator(self) -> None:
         self._process_count += 1
@@ -234,8 +247,8 @@ class Simulation:
             detail = f"{process.name}: {type(exception).__name__}: {exception}"
             self.monitor.report("", "engine", detail)
             return
-        if self.monitor.check_commit():
-            self.note(f"{process.name} wrote, {self.monitor.events} events")
+        if new_events := self.monitor.check_commit():
+            self.note(f"{process.name}: {', '.join(map(self._describe_event, new_events))}")
             for store in self.stores:
                 store.notify()
         if reply_lost:
@@ -298,7 +311,7 @@ class Simulation:
         """Begin the phase without faults: clients stop, and the WaitResolver answers whatever jobs wait for."""
         if self._has_violation():
             return
-        self.note("peace")
+        self.note("no more faults from here on")
         self._faults_healed = True
         for client in clients:
             client.faults_healed = True

@@ -134,8 +134,10 @@ def _fail(reply: "asyncio.Future[Any]") -> None:
 class SimulatedTransport:
     """The stream server as one process sees it."""
 
-    def __init__(self, server: StreamServer, process: Process) -> None:
+    def __init__(self, server: StreamServer, process: Process, *, foreign: bool = False) -> None:
+        """foreign: the process is not Detent's, and may acknowledge a message too early."""
         self.settings = server.settings
+        self._foreign = foreign
         self._server = server
         self._process = process
 
@@ -181,8 +183,13 @@ class SimulatedTransport:
         return None
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None:
+        def acknowledge() -> None:
+            if not self._foreign:
+                self._server.simulation.monitor.check_acknowledged(message_ids)
+            self._server.tasks.drop(message_ids)
+
         if message_ids:
-            await self._call(lambda: self._server.tasks.drop(message_ids))
+            await self._call(acknowledge)
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         await self._call(partial(self._keep_alive, consumer, message_ids))

@@ -13,6 +13,7 @@ from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.observability.settings import Settings
 from detent.ports.claims import Claimed
+from detent.ports.stream import Delivery
 from detent.streams.orchestrator import Orchestrator
 from detent.streams.stream_worker import StreamWorker
 from detent.worker.heartbeat import Heartbeat, LeaseListener
@@ -95,7 +96,10 @@ class SimulatedWorker(Worker):
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         def later(answer: HeartbeatAnswer) -> None:
-            loop.call_later(self.process.random.randrange(20 * MS) / SECOND, self._on_heartbeat_answer, answer)
+            """A handler that blocks the event loop delays the answers of the heartbeat's thread."""
+            random = self.process.random
+            longest = 6 * SECOND if random.random() < 0.1 else 20 * MS
+            loop.call_later(random.randrange(longest) / SECOND, self._on_heartbeat_answer, answer)
 
         lease_clock, row = self._lease_clock, self.registration_row
         heartbeat = SimulatedHeartbeat(self.engine, self.state, lease_clock, row, later, self._on_command, listener)
@@ -114,6 +118,11 @@ class SimulatedWorker(Worker):
 
 class SimulatedStreamWorker(StreamWorker, SimulatedWorker):
     """The real stream worker."""
+
+    async def _claim(self, batch: Batch, deliveries: Sequence[Delivery]) -> BatchResult:
+        if self.simulation.hooks.acknowledges_early:
+            await self.transport.tasks.acknowledge([settlement.token for settlement in batch.settled])
+        return await super()._claim(batch, deliveries)
 
 
 class OrchestratorProcess(Process):
