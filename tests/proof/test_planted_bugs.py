@@ -41,7 +41,7 @@ BUDGETS = {
     "lost-twice-forgotten": Budget(states=None, seeds=10),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
-    "lost-job-runs-on": Budget(states=None, seeds=15),
+    "lost-job-runs-on": Budget(states=None, seeds=100),
     "lease-reclaimed-early": Budget(states=None, seeds=4),
     "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
@@ -66,7 +66,7 @@ BUDGETS = {
 }
 """Two to three times what was measured, so that other random numbers do not matter."""
 LONG = {
-    "settle-without-token", "lost-twice-forgotten", "parent-misses-child", "heartbeat-trusted-late",
+    "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "heartbeat-trusted-late",
     "restart-not-noticed", "outbox-deleted-early", "retry-not-published",
 }  # fmt: skip
 

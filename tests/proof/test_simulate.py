@@ -22,7 +22,7 @@ from detent.proof.simulate.loop import MS, SECOND, Process, new_loop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
 
 SEEDS = 300
-BLOCKS = 6
+BLOCKS = 15
 """The first block is run by `make test`, the others by `make long`."""
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
 PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
