@@ -139,6 +139,14 @@ def test_the_dependency(app: Detent, worker: TestWorker) -> None:
     assert not listed, "no worker of its own in a test"
 
 
+def test_tasks_with_a_session_are_enqueued_at_once_in_a_test(app: Detent, worker: TestWorker) -> None:
+    tasks = BackgroundJobs(session=object())
+    app.sync.run(tasks.add_task(app.jobs["mail"], to="ann"))
+    tasks.add_task_sync(app.jobs["mail"], to="bob")
+    assert worker.sync.drain() == 2
+    worker.assert_enqueued(app.jobs["mail"], to="bob", times=1)
+
+
 @pytest.mark.parametrize("authenticate", [person_of, AsyncSignIn()])
 def test_person_role_and_tenant(connect: Connect, app: Detent, authenticate: Any) -> None:
     for tenant in ("acme", "other"):
@@ -247,13 +255,12 @@ def test_the_server_stops_with_an_open_stream_and_a_running_job(tmp_path: Path) 
             httpx.Client(base_url=at, timeout=20) as client,
             client.stream("GET", "/ops/api/v1/events/stream") as stream,
         ):
-            lines = stream.iter_lines()
+            assert stream.status_code == 200
             assert client.post("/work").status_code == 200
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"
             process.send_signal(signal.SIGTERM)
-            list(lines)
-        assert process.wait(15) == -signal.SIGTERM, "uvicorn repeats the signal after it has shut down"
+            assert process.wait(15) == -signal.SIGTERM, "uvicorn repeats the signal after it has shut down"
         assert "finished" in process.stdout.read()
     finally:
         process.kill()
