@@ -114,6 +114,16 @@ async def test_the_contract_is_that_of_the_job(contract: str) -> None:
     assert await work(ctx) == ["work", 2, "k", "acme"]
 
 
+def test_a_plain_handler() -> None:
+    ctx = FakeContext(approvals={"approval": True}, signals={"paid": 5}, children={"child": 6}, steps={"pay": 7})
+    sync = ctx.sync
+    assert sync.approval("refund") and sync.wait_for("paid") == 5 and sync.step("pay", lambda: 0) == 7
+    assert sync.gather(sync.enqueue(child, n=1)) == [6]
+    sync.progress(2, "done")
+    sync.sleep("1m")
+    assert ctx.reports == [(1.0, "done")] and ctx.sleeps == [60] and ctx.asked[0].summary == "refund"
+
+
 def test_a_misspelled_fact_is_refused() -> None:
     with pytest.raises(TypeError, match="unknown arguments retry"):
         FakeContext(retry=1)

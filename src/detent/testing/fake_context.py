@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
@@ -18,6 +18,7 @@ from detent.core.times import SECOND, to_datetime
 from detent.engine import Submission
 from detent.engine.reads.why import TIMER
 from detent.handler.approvals import ApprovalExpired, Decision
+from detent.handler.blocking import blocking
 from detent.handler.children import Child, ChildJobs
 from detent.handler.context import Context
 from detent.handler.json_values import from_json, to_json
@@ -123,7 +124,7 @@ class FakeContext(Context):
     @cached_property
     def sync(self) -> SyncContext:
         """The context for a plain `def` handler, with the same data."""
-        return SyncContext(self, self.app.sync.run(_running_loop()))
+        return _FakeSyncContext(self, self.app.sync.run(_running_loop()))
 
     def cancel(self, reason: str | None = None) -> None:
         """Request a cancel: the next call of the context raises CancelRequested."""
@@ -194,6 +195,13 @@ class FakeContext(Context):
     @cached_property
     def children(self) -> ChildJobs:
         return _FakeChildren(self, self._child_results)
+
+
+class _FakeSyncContext(SyncContext):
+    """SyncContext calls the methods of Context by name, so the replaced ones are named again."""
+
+    approval = blocking(cast(Any, FakeContext.approval))
+    progress = blocking(cast(Any, FakeContext.progress))
 
 
 class _FakeChildren(ChildJobs):
