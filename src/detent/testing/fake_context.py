@@ -23,7 +23,7 @@ from detent.handler.children import Child, ChildJobs
 from detent.handler.context import Context
 from detent.handler.json_values import from_json, to_json
 from detent.handler.outcomes import Suspend
-from detent.handler.steps import StepCall
+from detent.handler.steps import NO_RETRIES, StepCall, StepRetries
 from detent.handler.stop_requests import StopKind
 from detent.handler.sync_context import SyncContext
 from detent.ports.children import ChildState
@@ -134,8 +134,15 @@ class FakeContext(Context):
         """Say that the worker is about to stop: `ctx.stopping` is true."""
         self.request_stop(StopKind.WORKER_STOPS, None)
 
-    def _begin_step(self, name: str, *arguments: Any) -> StepCall:
-        call = super()._begin_step(name, *arguments)
+    def _begin_step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        policy: StepRetries = NO_RETRIES,
+    ) -> StepCall:
+        call = super()._begin_step(name, fn, args, kwargs, policy)
         if call.name not in self._step_results:
             return call
         return replace(call, function=partial(_value_or_raise, self._step_results[call.name]))
