@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import django
 from django.core import mail
+from django.db import transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
 
@@ -38,9 +39,7 @@ def process_order(ctx: SyncContext, order_id: int, amount: int) -> str:
         if not decision:
             return ctx.step("reject", set_status, order_id, "rejected")
     receipt = ctx.step("pay", bank.pay, order_id, amount, idempotency_key=ctx.effect_key("pay"))
-    status = ctx.step("finish", set_status, order_id, "paid", receipt)
-    ctx.step("mail", lambda: str(send_receipt.enqueue(order_id).id))
-    return status
+    return ctx.step("finish", set_status, order_id, "paid", receipt)
 
 
 @jobs.schedule(cron="0 2 * * *")
@@ -50,7 +49,11 @@ def nightly_report(ctx: SyncContext) -> int:
 
 
 def set_status(order_id: int, status: str, receipt: str = "") -> str:
-    Order.objects.filter(id=order_id).update(status=status, receipt=receipt)
+    """A step that is repeated after a crash changes nothing: status and mail are committed together, once."""
+    with transaction.atomic():
+        changed = Order.objects.filter(id=order_id, status="new").update(status=status, receipt=receipt)
+        if changed and status == "paid":
+            send_receipt.enqueue(order_id)
     return status
 
 

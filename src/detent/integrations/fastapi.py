@@ -3,10 +3,6 @@
 jobs = Detent("postgresql://localhost/shop")
 api = FastAPI(lifespan=lifespan(jobs))
 mount(api, "/detent", jobs, authenticate=person_of)
-
-@api.post("/orders")
-async def place_order(order: Order, tasks: Annotated[BackgroundJobs, Depends(background_jobs())]) -> None:
-    await tasks.add_task(charge, order_id=order.id)
 """
 
 import asyncio
@@ -14,7 +10,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
@@ -44,7 +40,7 @@ log = logging.getLogger("detent.integrations.fastapi")
 _MOUNTED: "WeakKeyDictionary[Detent, WeakSet[FastAPI]]" = WeakKeyDictionary()
 """Application -> its mounted APIs, which are not told by the server that it starts and stops."""
 _PERSON_CHECK_SECONDS = 5.0
-"""How often `authenticate` is asked again about the person of an open event stream; it may query a database."""
+"""How often `authenticate` is asked again about an open event stream; it may query a database."""
 
 
 def lifespan(
@@ -74,12 +70,10 @@ def lifespan(
         api.state.detent = app
         await app.open()
         try:
+            starts_worker = worker is not False and not app.is_under_test
             with _end_streams_at_signal([inner.state.web for inner in mounted]):
-                if worker is False or app.is_under_test:
+                async with _running_worker(app, options) if starts_worker else nullcontext():
                     yield {"detent": app}
-                else:
-                    async with _running_worker(app, options):
-                        yield {"detent": app}
         finally:
             for inner in mounted:
                 await inner.state.web.close()
@@ -132,13 +126,7 @@ def _end_streams_at_signal(webs: list[Web]) -> Iterator[None]:
 
 
 def current_app(connection: HTTPConnection) -> Detent:
-    """Dependency: the application of the lifespan, open on this event loop. Tests may override it.
-
-        Jobs = Annotated[Detent, Depends(current_app)]
-
-        @api.get("/jobs/{job_id}")
-        async def status(job_id: str, jobs: Jobs) -> str:
-            return await (await jobs.handle(job_id)).status()
+    """Dependency: the application of the lifespan, `Annotated[Detent, Depends(current_app)]`.
 
     In Starlette call it: `current_app(request)`. Raises InvalidInput (APP_CLOSED) if the lifespan has not run.
     """
@@ -151,11 +139,7 @@ def current_app(connection: HTTPConnection) -> Detent:
 
 
 class BackgroundJobs:
-    """Durable background tasks: `add_task` enqueues a job, in the transaction of a session if there is one.
-
-    Unlike BackgroundTasks of Starlette the task survives a restart of the server and is retried; it has to be a job,
-    declared with `@app.job`.
-    """
+    """Durable background tasks: they are jobs, survive a restart of the server, and are retried."""
 
     def __init__(self, session: Any = None) -> None:
         self.session = session
@@ -163,7 +147,6 @@ class BackgroundJobs:
     async def add_task(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a job. With a session it exists if and only if the session commits. Raises what `enqueue` raises.
 
-        await tasks.add_task(send_mail, to="ann@shop.example")
         await tasks.add_task(send_mail.using(delay=60), to="ann@shop.example")
         """
         _check_job(job)
@@ -228,10 +211,9 @@ def mount(
 
     `api` needs `lifespan(app)`, which closes what is mounted here. Returns the mounted application.
     """
-    urls = {"sign_in_url": sign_in_url, "proxy_sign_out_url": sign_out_url}
     own = {"authenticate": authenticate, "token_check_seconds": _PERSON_CHECK_SECONDS} if authenticate else {}
-    chosen = {**{name: url for name, url in urls.items() if url}, **own, **settings}
-    inner = create_app(app, replace(Settings.from_environment(), **chosen))
+    urls = {"sign_in_url": sign_in_url} | ({"proxy_sign_out_url": sign_out_url} if sign_out_url else {})
+    inner = create_app(app, replace(Settings.from_environment(), **{**urls, **own, **settings}))
     _MOUNTED.setdefault(app, WeakSet()).add(inner)
     api.mount(prefix, inner)
     return inner

@@ -4,10 +4,10 @@ The context is the real one on a database in memory; only what a worker, another
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
@@ -28,7 +28,6 @@ from detent.handler.stop_requests import StopKind
 from detent.handler.sync_context import SyncContext
 from detent.ports.children import ChildState
 from detent.ports.store import OpenTransaction
-from detent.ports.tx import Tx
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.ids import SeededIds
 from detent.system.run_now import run_now
@@ -36,7 +35,6 @@ from detent.worker.runner import failure_of
 
 from .clocks import ManualClock
 
-T = TypeVar("T")
 _LEASE_SECONDS = 3_600.0
 _FACTS = {"retries", "execution_no", "trace_id", "idempotency_key"}
 
@@ -62,7 +60,6 @@ class FakeContext(Context):
 
         ctx = FakeContext(charge, signals={"confirmed": {"user": "ann"}}, steps={"pay": "receipt-7"})
         assert await charge(ctx, order_id=7) == {"receipt": "receipt-7", "by": "ann"}
-        assert ctx.steps == {"pay": "receipt-7"}
 
     job: gives the job type, the contract and contracts of your own. Default: a job of the standard contract.
     signals: data of each wait by name. A wait without data times out if it has a timeout, else it fails the test.
@@ -75,8 +72,7 @@ class FakeContext(Context):
     tenant, clock; facts: `retries`, `execution_no`, `trace_id`, `idempotency_key`.
 
     Afterwards: `steps`, `sleeps` (seconds, with the pauses before retries of steps), `waits` (names), `asked`,
-    `enqueued` and `reports` of progress. A plain `def` handler gets `ctx.sync`. `cancel()` and `stop()` request what a
-    worker would.
+    `enqueued`, and `reports` (share and message of each progress). A plain `def` handler gets `ctx.sync`.
     """
 
     def __init__(
@@ -84,7 +80,7 @@ class FakeContext(Context):
         job: JobDefinition[Any, Any] | None = None,
         *,
         signals: Mapping[str, Any] | None = None,
-        approvals: "Mapping[str, bool | Decision] | None" = None,
+        approvals: Mapping[str, bool | Decision] | None = None,
         children: Mapping[str, Any] | None = None,
         steps: Mapping[str, Any] | None = None,
         connection: Any = None,
@@ -103,17 +99,14 @@ class FakeContext(Context):
         run_now(engine.jobs.submit(Submission(name, {}, contract=contract, tenant_id=tenant, idempotency_key="fake")))
         (claimed,) = run_now(engine.claim(engine.claim_request("test", 1, _LEASE_SECONDS)))
         give_up_on = job.handler.options.give_up_on if job else ()
-        claimed = claimed._replace(**{"idempotency_key": None, **facts})
-        super().__init__(claimed, engine, give_up_on=give_up_on)
-        self._signals, self._approvals = dict(signals or {}), dict(approvals or {})
-        self._child_results, self._step_results = dict(children or {}), dict(steps or {})
-        self._connection = connection
+        super().__init__(claimed._replace(**{"idempotency_key": None, **facts}), engine, give_up_on=give_up_on)
+        self._signals, self._approvals, self._step_results = signals or {}, approvals or {}, steps or {}
+        self._child_results, self._connection = children or {}, connection
         self.sleeps: list[float] = []
         self.waits: list[str] = []
         self.asked: list[Asked] = []
         self.enqueued: list[Enqueued] = []
         self.reports: list[tuple[float, str]] = []
-        """Share and message of each `ctx.progress`."""
 
     @property
     def steps(self) -> dict[str, Any]:
@@ -156,16 +149,16 @@ class FakeContext(Context):
         try:
             return await super()._recorded_signal(name, kind, timeout)
         except Suspend as request:
-            seconds = request.wait.timeout
+            limit = request.wait.timeout
         if kind != TIMER:
             self.waits.append(name)
             if name in self._signals:
                 return Signal(self.job_id, name, to_json(None, self._signals[name]), "test", self.clock.now())
-        if seconds is None:
+        if limit is None:
             _missing(f"the handler waits for signal {name!r}", "signals", name)
         if kind == TIMER:
-            self.sleeps.append(seconds / SECOND)
-        self.clock.advance(seconds / SECOND)
+            self.sleeps.append(limit / SECOND)
+        self.clock.advance(limit / SECOND)
         return Signal(self.job_id, name, "null", None, self.clock.now(), timed_out=True)
 
     async def approval(self, *arguments: Any, **options: Any) -> Decision:
@@ -178,17 +171,16 @@ class FakeContext(Context):
         given = self._approvals.get(wait.name)
         if isinstance(given, Decision):
             return given
-        if given is None and wait.timeout is None:
-            _missing(f"the handler asks for approval {wait.name!r}", "approvals", wait.name)
-        if given is None:
-            self.clock.advance((wait.timeout or 0) / SECOND)
+        expired = given is None
+        if expired:
+            if wait.timeout is None:
+                _missing(f"the handler asks for approval {wait.name!r}", "approvals", wait.name)
+            self.clock.advance(wait.timeout / SECOND)
             if request.on_expiry == FAIL:
-                raise ApprovalExpired(
-                    f"approval {wait.name!r} of job {self.job_id} was not decided before its deadline"
-                )
+                raise ApprovalExpired(f"approval {wait.name!r} was not decided before its deadline")
         approved = request.on_expiry == APPROVE if given is None else given
-        people = () if given is None else ("test",)
-        return Decision(approved, people, None, to_datetime(self.clock.now()), given is None, request.digest)
+        now = to_datetime(self.clock.now())
+        return Decision(approved, () if expired else ("test",), None, now, expired, request.digest)
 
     async def progress(self, share: float, message: str = "") -> None:
         self._requests.raise_pending()
@@ -197,11 +189,11 @@ class FakeContext(Context):
     async def begin_transaction(self) -> OpenTransaction:
         if self._connection is None:
             raise AssertionError("the handler opens a transaction; pass connection=")
-        return _LentTransaction(self._connection, self._engine.store.write)
+        return cast(OpenTransaction, _LentTransaction(self._connection, self._engine.store.write))
 
     @cached_property
     def children(self) -> ChildJobs:
-        return _FakeChildren(self, self._child_results)
+        return _FakeChildren(self)
 
 
 class _FakeSyncContext(SyncContext):
@@ -214,56 +206,43 @@ class _FakeSyncContext(SyncContext):
 class _FakeChildren(ChildJobs):
     """Children that end at once, with the results that the test gives."""
 
-    def __init__(self, context: FakeContext, results: Mapping[str, Any]) -> None:
-        super().__init__(context)
-        self._enqueued, self._results = context.enqueued, results
+    _context: FakeContext
 
     async def send(self, children: Any) -> None:
         unsent = [child for child in children if not child.sent]
         await super().send(unsent)
-        self._enqueued += [
-            Enqueued(child._handler.name, dict(child._request.submission.payload or {})) for child in unsent
-        ]
+        sent = [(child._handler.name, child._request.submission.payload or {}) for child in unsent]
+        self._context.enqueued += [Enqueued(name, dict(payload)) for name, payload in sent]
 
     async def _states(self, children: Sequence[Child[Any]]) -> dict[str, ChildState]:
         await self.send(children)
         return {child.id: self._state(child) for child in children}
 
     def _state(self, child: Child[Any]) -> ChildState:
-        submission, handler = child._request.submission, child._handler
-        keys = [key for key in (child.name, handler.name) if key in self._results]
-        if not keys:
+        submission, handler, results = child._request.submission, child._handler, self._context._child_results
+        key = child.name if child.name in results else handler.name
+        if key not in results:
             _missing(f"the handler waits for child {child.name!r}", "children", child.name)
-        contract = self._engine.contract(submission.contract)
-        result = self._results[keys[0]]
-        text: str | None = None
-        code: str | None = None
-        message: str | None = None
+        contract, given = self._engine.contract(submission.contract), results[key]
+        end: tuple[str | None, str | None, str | None]
         try:
-            value = _value_or_raise(result(**(submission.payload or {})) if callable(result) else result)
+            value = _value_or_raise(given(**(submission.payload or {})) if callable(given) else given)
+            end = handler.result_text(value), None, None
         except Exception as error:
             failure = failure_of(error, handler, contract.codes)
-            code, message = failure.code or contract.code("execution_failed"), failure.message
-        else:
-            text = handler.result_text(value)
-        status = next(one for one in contract.in_phase(Phase.FINAL) if contract.succeeded(one) == (code is None))
-        parent = submission.parent_id
-        return ChildState(child.id, parent, handler.name, contract.name, status, str(Phase.FINAL), text, code, message)
+            end = None, failure.code or contract.code("execution_failed"), failure.message
+        status = next(one for one in contract.in_phase(Phase.FINAL) if contract.succeeded(one) == (end[1] is None))
+        return ChildState(child.id, submission.parent_id, handler.name, contract.name, status, str(Phase.FINAL), *end)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _LentTransaction:
-    """The test's own connection. The record of a step is written to the database in memory."""
+    """The test's own connection, which the test commits. The record of a step is written to the database in memory."""
 
     connection: Any
-    write: Callable[[Callable[[Tx], Awaitable[Any]]], Awaitable[Any]]
+    commit: Callable[..., Any]
 
-    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        result: T = await self.write(act)
-        return result
-
-    async def rollback(self) -> None:
-        """Does nothing: the connection is the test's."""
+    async def rollback(self) -> None: ...
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:
