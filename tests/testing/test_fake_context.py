@@ -54,7 +54,7 @@ async def test_approvals() -> None:
     ctx = FakeContext(approvals={"approval": True, "approval#2": False})
     assert await ctx.approval("refund", about={"order": 7}, roles=["lead"])
     assert not await ctx.approval("refund")
-    assert ctx.asked[0] == ("approval", "refund", {"order": 7}, ("lead",))
+    assert ctx.approval_requests[0] == ("approval", "refund", {"order": 7}, ("lead",))
     with pytest.raises(ApprovalExpired):
         await ctx.approval("refund", deadline=60)
     with pytest.raises(AssertionError, match=r"approvals=\{'approval#4'"):
@@ -121,7 +121,7 @@ def test_a_plain_handler() -> None:
     assert sync.gather(sync.enqueue(child, n=1)) == [6]
     sync.progress(2, "done")
     sync.sleep("1m")
-    assert ctx.reports == [(1.0, "done")] and ctx.sleeps == [60] and ctx.asked[0].summary == "refund"
+    assert ctx.reports == [(1.0, "done")] and ctx.sleeps == [60] and ctx.approval_requests[0].summary == "refund"
 
 
 def test_a_misspelled_fact_is_refused() -> None:

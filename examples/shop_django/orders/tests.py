@@ -57,4 +57,4 @@ class HandlerTests(TestCase):
     def test_the_handler_alone(self) -> None:
         ctx = FakeContext(steps={"reject": "rejected"}, approvals={"approval": False})
         assert process_order(ctx.sync, 2, 5000) == "rejected"
-        assert ctx.asked[0].about == {"order_id": 2}
+        assert ctx.approval_requests[0].about == {"order_id": 2}

@@ -64,4 +64,4 @@ def test_the_handler_alone() -> None:
     assert jobs.process_order(FakeContext(steps=steps).sync, 1, 100) == "paid"
     ctx = FakeContext(steps=steps, approvals={"approval": False})
     assert jobs.process_order(ctx.sync, 2, 5_000) == "rejected"
-    assert ctx.asked[0].about == {"order_id": 2} and list(ctx.steps) == ["reject"]
+    assert ctx.approval_requests[0].about == {"order_id": 2} and list(ctx.steps) == ["reject"]

@@ -46,7 +46,7 @@ class Enqueued(NamedTuple):
     arguments: dict[str, Any]
 
 
-class Asked(NamedTuple):
+class RequestedApproval(NamedTuple):
     """An approval that the handler asked for."""
 
     name: str
@@ -71,7 +71,7 @@ class FakeContext(Context):
     connection: what `ctx.transaction()` returns; the test commits it.
     tenant, clock; facts: `retries`, `execution_no`, `trace_id`, `idempotency_key`.
 
-    Afterwards: `steps`, `sleeps` (seconds, with the pauses before retries of steps), `waits` (names), `asked`,
+    Afterwards: `steps`, `sleeps` (seconds, with the pauses before retries of steps), `waits` (names), `approval_requests`,
     `enqueued`, and `reports` (share and message of each progress). A plain `def` handler gets `ctx.sync`.
     """
 
@@ -104,7 +104,7 @@ class FakeContext(Context):
         self._child_results, self._connection = children or {}, connection
         self.sleeps: list[float] = []
         self.waits: list[str] = []
-        self.asked: list[Asked] = []
+        self.approval_requests: list[RequestedApproval] = []
         self.enqueued: list[Enqueued] = []
         self.reports: list[tuple[float, str]] = []
 
@@ -167,7 +167,9 @@ class FakeContext(Context):
         except Suspend as suspended:
             wait, request = suspended.wait, suspended.wait.approval
         assert request is not None, "a wait for an approval has a request"
-        self.asked.append(Asked(wait.name, request.summary, from_json(None, request.about), request.roles))
+        self.approval_requests.append(
+            RequestedApproval(wait.name, request.summary, from_json(None, request.about), request.roles)
+        )
         given = self._approvals.get(wait.name)
         if isinstance(given, Decision):
             return given
