@@ -47,7 +47,7 @@ class Enqueued(NamedTuple):
 
 
 class RequestedApproval(NamedTuple):
-    """An approval that the handler asked for."""
+    """An approval that the handler requested."""
 
     name: str
     summary: str
@@ -71,8 +71,8 @@ class FakeContext(Context):
     connection: what `ctx.transaction()` returns; the test commits it.
     tenant, clock; facts: `retries`, `execution_no`, `trace_id`, `idempotency_key`.
 
-    Afterwards: `steps`, `sleeps` (seconds, with the pauses before retries of steps), `waits` (names), `approval_requests`,
-    `enqueued`, and `reports` (share and message of each progress). A plain `def` handler gets `ctx.sync`.
+    Afterwards: `steps`, `sleeps` (seconds, with the pauses before retries of steps), `waits` (names), `enqueued`,
+    `approval_requests`, and `reports` (share and message of each progress). A plain `def` handler gets `ctx.sync`.
     """
 
     def __init__(
