@@ -23,6 +23,8 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+	cd examples/shop_fastapi && ../../$(BIN)/python -m mypy --cache-dir=../../.mypy_cache .
+	cd examples/shop_django && PYTHONPATH=. ../../$(BIN)/python -m mypy --cache-dir=../../.mypy_cache .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/deno fmt --check --quiet
 	$(BIN)/deno check --quiet $(SCRIPTS)

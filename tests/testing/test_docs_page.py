@@ -29,15 +29,15 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_blocks_pass(tmp_path: Path) -> None:
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 9
     for number, block in enumerate(BLOCKS):
         (tmp_path / f"test_block_{number}.py").write_text(block)
     done = run_pytest(tmp_path)
-    assert "10 passed" in done.stdout, done.stdout + done.stderr
+    assert "12 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_without_the_key_its_block_fails(tmp_path: Path) -> None:
-    text = BLOCKS[1].replace(', key=ctx.effect_key("pay")', "")
+    text = BLOCKS[2].replace(', key=ctx.effect_key("pay")', "")
     assert text != BLOCKS[0]
     (tmp_path / "test_block.py").write_text(text)
     done = run_pytest(tmp_path)
@@ -45,7 +45,8 @@ def test_without_the_key_its_block_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["clocks", "crash_points", "failure_injection", "pytest_plugin", "single_step_worker"]
+    "module",
+    ["clocks", "crash_points", "failure_injection", "fake_context", "memory", "pytest_plugin", "single_step_worker"],
 )
 def test_the_page_and_the_package_name_every_module(module: str) -> None:
     import detent.testing

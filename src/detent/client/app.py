@@ -323,6 +323,11 @@ class Detent(Scheduling, Limited, Hooked):
         finally:
             self._test_engine = before
 
+    @property
+    def is_under_test(self) -> bool:
+        """True inside `test_engine`: a test runs the jobs, and every call uses its database in memory."""
+        return self._test_engine is not None
+
     async def close(self) -> None:
         """Close the database connections of this event loop; the next call opens them again."""
         engine = self._engines.pop(asyncio.get_running_loop(), None)

@@ -110,12 +110,15 @@ class JobDefinition(Generic[P, R]):
         commit.
 
         Raises NotSupported: STORE_LACKS_TRANSACTIONS on SQLite, TRANSACTION_REQUIRED outside a transaction,
-        CONNECTION_UNKNOWN for another kind of connection; and what `enqueue` raises.
+        CONNECTION_UNKNOWN for another kind of connection; and what `enqueue` raises. With the fixtures for tests, whose
+        jobs are in memory, it enqueues at once.
 
             async with connection.transaction():
                 await connection.execute("INSERT INTO orders ...")
                 await charge.enqueue_in(connection, order_id=7, amount=100)
         """
+        if self.app.is_under_test:
+            return await self.enqueue(*args, **kwargs)
         submission = self.submission(self.handler.payload(args, kwargs))
         submitted = await submit_on(await self.app.ready(), connection, submission)
         return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
@@ -128,6 +131,8 @@ class JobDefinition(Generic[P, R]):
         with connection.transaction():
             charge.enqueue_in_sync(connection, order_id=7, amount=100)
         """
+        if self.app.is_under_test:
+            return self.app.sync.enqueue(self, *args, **kwargs)
         submission, run = self.submission(self.handler.payload(args, kwargs)), self.app.sync.run
         submitted = submit_on_sync(run(self.app.ready()), connection, submission, run)
         return SyncHandle(self.app.sync, Handle(self.app, submitted.job.id, self.handler, submitted.hit))

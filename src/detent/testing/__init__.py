@@ -1,7 +1,9 @@
 """Tools for tests of applications that use Detent. Import them from these modules:
 
-- `detent.testing.pytest_plugin`: the fixtures `detent_crashes` and `detent_effects`. Pytest loads it by itself where
-  Detent is installed; nothing needs to be imported.
+- `detent.testing.pytest_plugin`: the fixtures `detent_app`, `detent_worker`, `detent_crashes` and `detent_effects`.
+  Pytest loads it by itself where Detent is installed; nothing needs to be imported.
+- `detent.testing.memory`: `on_memory` is behind `detent_worker`, for Django's `TestCase` and for tests without pytest.
+- `detent.testing.fake_context`: `FakeContext` calls a handler as a function.
 - `detent.testing.crash_points`: `crash_everywhere` runs a job with a crash before and after each call to the database
   and compares results and effects; `Effects` counts effects; `CrashReport`, `CrashPoint`, `Finding`.
 - `detent.testing.failure_injection`: `FailureInjector` and `Fault` raise failures at named points of a handler.

@@ -1,5 +1,6 @@
 """The Detent applications of the Django project: one for each entry of TASKS, with the tasks of all installed apps."""
 
+from collections.abc import Callable
 from threading import RLock
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -7,10 +8,12 @@ from urllib.parse import quote, urlencode
 from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import close_old_connections
 from django.utils.module_loading import autodiscover_modules
 
 from detent.client.app import Detent
 from detent.client.connect import default_url
+from detent.handler.sync_context import SyncContext
 
 _APPS: dict[tuple[str, str], Detent] = {}
 """(alias of TASKS, URL) -> its application. Backends are made once per thread; these are shared."""
@@ -25,7 +28,28 @@ def application_of(alias: str, options: dict[str, Any]) -> Detent:
         app = _APPS.get((alias, url))
         if app is None:
             app = _APPS[alias, url] = Detent(url)
+            app.middleware(_with_usable_connections)
         return app
+
+
+def _with_usable_connections(ctx: SyncContext, call_next: Callable[[], Any]) -> Any:
+    """Around each execution of a task or job that is a plain function, in its thread."""
+    close_old_connections()
+    try:
+        return call_next()
+    finally:
+        close_old_connections()
+
+
+def detent_app(alias: str = "default") -> Detent:
+    """The application of `TASKS[alias]`, for jobs of your own. A worker finds those in a module `tasks` of your apps.
+
+    jobs = detent_app()
+
+    @jobs.job("process_order")
+    def process_order(ctx: SyncContext, order_id: int) -> None: ...
+    """
+    return application_of(alias, settings.TASKS[alias].get("OPTIONS", {}))
 
 
 def url_of(database: str) -> str:

@@ -234,12 +234,8 @@ class Execution:
 
 def _handler(backend: DetentBackend, task: Any) -> Any:
     def run(ctx: SyncContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        close_old_connections()
-        try:
-            with backend.running(ctx, task, args, kwargs) as execution:
-                return execution.returned(task.func(*execution.args, **kwargs))
-        finally:
-            close_old_connections()
+        with backend.running(ctx, task, args, kwargs) as execution:
+            return execution.returned(task.func(*execution.args, **kwargs))
 
     return run
 

@@ -1,4 +1,4 @@
-"""Authentication: by a trusted proxy, a bearer token, a session, or nothing where the API is open."""
+"""Authentication: by a trusted proxy, the surrounding application, a token, a session, or nothing if it is open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from detent.core.access import EVERYTHING, POWERS, PROGRAMS, Power, Reach, Role, Token, deciding_roles, digest_of
 from detent.core.errors import ScopeViolation, TenantViolation
@@ -15,6 +15,7 @@ from detent.engine import Engine
 from detent.engine.control.access import Forbidden, Unauthorized, require_valid
 from detent.system.clock import SystemClock
 
+from .application_sign_in import person_of
 from .proxies import forwarding_header, host_of
 
 if TYPE_CHECKING:
@@ -90,16 +91,20 @@ class Authenticator:
         self._web = web
         self._clock = SystemClock()
         self._has_tokens = False
+        self._signs_in = web.proxies.sign_in or web.settings.authenticate is not None
+        """Whether somebody else signs people in."""
         self._cache: dict[str, tuple[float, Any]] = {}
         self._lookups: dict[str, asyncio.Future[Any]] = {}
 
-    async def authenticate(self, request: HTTPConnection, method: str, *, page: bool = False) -> Caller:
+    async def authenticate(self, request: Request, method: str, *, page: bool = False) -> Caller:
         """The caller of a request. Raises Unauthorized without a valid token or session, Forbidden if it is forged.
 
         page: the request is for an HTML page without data. A browser sends no key with it: the cookie is enough.
         """
-        proxies = self._web.proxies
+        proxies, application = self._web.proxies, self._web.settings.authenticate
         person = proxies.person(request)
+        if person is None and application is not None:
+            person = await person_of(application, request)
         if person is not None:
             if method not in SAFE:
                 proxies.require_same_origin(request)
@@ -131,9 +136,9 @@ class Authenticator:
         return self._caller(token)
 
     def _caller(self, token: object) -> Caller:
-        """Where a proxy signs people in, a token proves no person: an admin may have created it for anybody."""
+        """Where somebody else signs people in, a token proves no person: an admin may have created it for anybody."""
         caller = caller_of(require_valid(token, self._clock.now()))
-        is_proven = not self._web.proxies.sign_in or caller.role in PROGRAMS
+        is_proven = not self._signs_in or caller.role in PROGRAMS
         return caller if is_proven else replace(caller, shared_with=None)
 
     def session_cookie(self, request: HTTPConnection) -> str:
@@ -148,8 +153,8 @@ class Authenticator:
         return {"key": name, "path": path, "secure": secure, "httponly": True, "samesite": "strict"}
 
     async def is_open(self) -> bool:
-        """True if requests need no token: the setting allows it, no proxy signs in and no token was ever created."""
-        if not self._web.settings.open_without_tokens or self._web.proxies.sign_in:
+        """True if requests need no token: the setting allows it, nobody else signs people in and no token exists."""
+        if not self._web.settings.open_without_tokens or self._signs_in:
             return False
         self._has_tokens = self._has_tokens or await self._lookup(_NO_SECRET, lambda engine: engine.tokens.exist())
         return not self._has_tokens

@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from .application_sign_in import Authenticate
 
 DOCS = ("public", "token", "off")
 
@@ -44,6 +47,10 @@ class Settings:
     """The header with the person's tenant, `*` for all; empty: people see all tenants."""
     proxy_sign_out_url: str = ""
     """Where the dashboard's sign-out leads, for people whom a proxy has signed in."""
+    authenticate: "Authenticate | None" = None
+    """Maps a request to a Person that the surrounding application has signed in; None: there is no such application."""
+    sign_in_url: str = ""
+    """The application's sign-in page; it gets the page to return to as `next`. Empty: sign in with a token."""
     max_body: int = 4 << 20
     max_anonymous_body: int = 16 << 10
     """For requests without a token, such as a sign-in."""

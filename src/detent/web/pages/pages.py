@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
@@ -81,7 +82,10 @@ def _to_sign_in(request: ApiRequest, viewer: Viewer) -> Response:
 
 @router.route_for("GET", "/sign-in", None, responses={200: HTML_PAGE})
 async def sign_in(request: ApiRequest) -> Response:
-    """The page that exchanges a token for a session, or finds the key of one in another tab."""
+    """The page that exchanges a token for a session, or finds the key of one in another tab; or the application's."""
+    if sign_in_url := request.web.settings.sign_in_url:
+        page = f"{request.scope.get('root_path', '')}/{request.query_params.get('next', '').lstrip('/')}"
+        return RedirectResponse(f"{sign_in_url}{'&' if '?' in sign_in_url else '?'}{urlencode({'next': page})}", 303)
     session = ""
     with suppress(Unauthorized, Forbidden):
         session = (await request.web.authenticator.authenticate(request, "GET", page=True)).session

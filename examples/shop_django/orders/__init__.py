@@ -1,0 +1,1 @@
+"""Orders, their payment and approval, and the nightly report."""

@@ -1,0 +1,1 @@
+"""A shop: orders, payment, approval of large orders, and a nightly report."""
