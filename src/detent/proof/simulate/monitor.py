@@ -225,5 +225,7 @@ _MISSED_CHILDREN = (
     "JOIN detent_job_list p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
     "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
 )
-_HELD_BY_MESSAGE = "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, true)"
+_HELD_BY_MESSAGE = (
+    "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, 1)"
+)
 _LEASES = "SELECT id, lease_until FROM detent_job_list WHERE phase = ?"
