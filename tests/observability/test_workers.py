@@ -138,17 +138,18 @@ async def _reclaimed(engine: Engine, number: int) -> bool:
 
 async def test_draining_waits_for_running_jobs_without_a_limit(tmp_path: Path) -> None:
     app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
-    go = asyncio.Event()
+    started, go = asyncio.Event(), asyncio.Event()
 
     @app.job("wait")
     async def wait(ctx: Context) -> None:
+        started.set()
         await go.wait()
 
     async with app:
         handle = await wait.enqueue()
         worker = await app.worker(slots=1, grace_seconds=0.01)
         task = asyncio.create_task(worker.run(handle_signals=False))
-        await until(lambda: worker.state.held)
+        await started.wait()
         worker.drain()
         await asyncio.sleep(worker.grace_seconds)  # longer than a stop would wait: its timer has fired by now
         assert worker.state.held and not task.done(), "the grace of a stop does not hold for a drain"

@@ -103,12 +103,13 @@ def _notes(bench: Bench, job_id: str, name: str) -> list[Any]:
     return bench.sql("SELECT n FROM detent_notes WHERE job_id = ? AND name = ?", job_id, name)
 
 
+@pytest.mark.long
 async def test_a_blocked_loop_loses_no_other_lease(bench: Bench) -> None:
     """One handler blocks the event loop for three leases while other jobs run, wait for a slot, or have just ended."""
-    lease = 0.8
+    lease = 2.0
     async with bench.app as app:
         engine = await app.ready()
-        handles = await app.jobs["nap"].enqueue_many([{"seconds": s} for s in (0.1, 0.11, 0.12, 2.5)])
+        handles = await app.jobs["nap"].enqueue_many([{"seconds": s} for s in (0.1, 0.11, 0.12, 6.1)])
         handles += await app.jobs["block"].enqueue_many([{"seconds": 3 * lease + 0.2}] * 1)
         handles += await app.jobs["quick-p3c"].enqueue_many([{"n": 1}])
         bench.start(lease_seconds=lease, slots=len(handles))
