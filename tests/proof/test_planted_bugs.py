@@ -38,7 +38,7 @@ BUDGETS = {
     "retry-count-not-raised": Budget(),
     "loss-not-charged": Budget(seeds=10),
     "live-lease-expired": Budget(),
-    "lost-twice-forgotten": Budget(states=None, seeds=10),
+    "lost-twice-forgotten": Budget(states=None, seeds=60),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
     "lost-job-runs-on": Budget(states=None, seeds=100),
