@@ -47,7 +47,9 @@ def test_the_seeds_cover_all_faults_and_edges() -> None:
     faults = sum((Counter(run.faults) for run in all_runs), Counter())
     assert sum(run.events for run in all_runs) >= 200 * len(all_runs)
     assert faults.total() >= 3 * len(all_runs) and set(faults) == set(FAULTS)
-    assert min(faults.values()) > len(all_runs) / 10, faults  # those of streams: only some runs have a stream
+    only_with_stream = {"stream restart", "orchestrator crash"}
+    assert min(number for name, number in faults.items() if name not in only_with_stream) > len(all_runs) / 2
+    assert min(faults[name] for name in only_with_stream) > len(all_runs) / 10, faults
     assert sum(run.stale_refused for run in all_runs) > len(all_runs) / 4, "late results are refused"
     taken = {edge for run in all_runs for edge in run.edges}
     missing = {edge for edge in _edges_of_all_contracts() if edge not in taken}

@@ -107,12 +107,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.now = max(self.now, until) if not stop() else self.now
         self._update_clock()
 
-    def run_now(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine that does not wait for time to pass; its result."""
-        task = self.create_task(coroutine)
-        self.run(self.now, task.done)
-        return task.result()
-
     def push(self, moment: Micros, handle: events.Handle) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (max(moment, self.now), self._pushed, handle))
