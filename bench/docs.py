@@ -1,4 +1,4 @@
-"""Writes the measured parts of docs/performance.md and docs/scale.md: the text between the bench markers."""
+"""Writes the measured parts of the pages performance and scale of docs/: the text between the bench markers."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from .model import cost_of, measured_rates
 from .readings import Readings
 from .report import STORES, format_number, format_ratio, from_json
 
-PAGES = ("performance.md", "scale.md")
+PAGES = ("understand/performance.md", "operate/scale.md")
 _BLOCK = re.compile(r"(<!-- bench (?P<what>.+?) -->\n)(?P<body>.*?)(<!-- /bench -->)", re.DOTALL)
 
 
@@ -22,7 +22,7 @@ def write(data: dict[str, Any], drawing: Path) -> int:
         page = folder / name
         page.write_text(filled(page.read_text(), data, readings))
         print(f"wrote docs/{name}")
-    for path in (folder / "performance.svg", drawing):
+    for path in (folder / "understand" / "performance.svg", drawing):
         path.write_text(chart.svg(readings))
     return 0
 

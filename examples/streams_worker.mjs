@@ -1,6 +1,6 @@
 // A worker for Detent's Redis Streams in Node. It connects to Redis only, not to the database:
 //   npm install redis && REDIS_URL=redis://127.0.0.1:6379 node streams_worker.mjs
-// The protocol is described in docs/redis-streams.md. A tool may be called twice for one task: check the idempotency key.
+// The protocol is described in docs/guides/redis-streams.md. A tool may be called twice for one task: check the idempotency key.
 import { hostname } from 'node:os';
 import { createClient } from 'redis';
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A worker for Detent's Redis Streams in bash and redis-cli, one task at a time. It connects to Redis only:
 #   REDIS_URL=redis://127.0.0.1:6379 ./streams_worker.sh
-# The protocol is described in docs/redis-streams.md. A tool may be called twice for one task: check the idempotency key.
+# The protocol is described in docs/guides/redis-streams.md. A tool may be called twice for one task: check the idempotency key.
 set -euo pipefail
 
 TASKS=stream:task RESULTS=stream:result GROUP=cg:workers

@@ -18,7 +18,7 @@ def anchors(text: str) -> set[str]:
 def test_the_tests_that_the_threat_model_names_exist() -> None:
     """`web/test_x.py::test_y` names a test, `test_y` one of the file that was named last."""
     missing, seen, file = [], 0, ""
-    for path, name in NAMED_TEST.findall((ROOT / "docs/threat-model.md").read_text("utf-8")):
+    for path, name in NAMED_TEST.findall((ROOT / "docs/understand/threat-model.md").read_text("utf-8")):
         file = path or file
         seen += 1
         text = (ROOT / "tests" / file).read_text("utf-8") if (ROOT / "tests" / file).is_file() else ""

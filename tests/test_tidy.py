@@ -65,7 +65,7 @@ OLD_MODULES = words(
     recorder relations results rig settled shapes stopping submitting take timings transactions trial trouble turns
     walks wire world"""
 )
-"""Metaphors that nobody could search for; docs/glossary.md has the words we use."""
+"""Metaphors that nobody could search for; docs/understand/glossary.md has the words we use."""
 
 
 def test_imports_follow_the_layers() -> None:

@@ -165,7 +165,7 @@ def check_vocabulary(source: Source, modules: Collection[str], classes: Collecti
     """A module of one of these names, or a class of one of these."""
     stem = PurePosixPath(source.path).stem
     if stem in modules:
-        yield source.finding(1, stem, f"module {stem}: not a word of ours any more, see docs/glossary.md")
+        yield source.finding(1, stem, f"module {stem}: not a word of ours any more, see docs/understand/glossary.md")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ClassDef) and node.name.lstrip("_") in classes:
             yield source.finding(node.lineno, node.name, f"class {node.name}: not a word of ours any more")

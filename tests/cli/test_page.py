@@ -1,4 +1,4 @@
-"""Runs every example of docs/cli.md and compares the output; every command must have an example."""
+"""Runs every example of docs/reference/cli.md and compares the output; every command must have an example."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/client.md: its blocks are one program, which runs against a worker process."""
+"""docs/guides/client.md: its blocks are one program, which runs against a worker process."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import detent
 from support.servers.databases import house, newest
 
 SOURCE = Path(detent.__file__).parent.parent
-PAGE = (SOURCE.parent / "docs" / "client.md").read_text("utf-8")
+PAGE = (SOURCE.parent / "docs" / "guides" / "client.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 MAIN = """
 import asyncio

@@ -16,7 +16,7 @@ from detent.engine import Engine, Submission
 from support.servers.databases import house, newest
 
 pytestmark = pytest.mark.anyio
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "contracts.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "understand" / "contracts.md"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

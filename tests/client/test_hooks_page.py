@@ -1,4 +1,4 @@
-"""Every Python block of docs/hooks.md runs in a worker and does what the page says.
+"""Every Python block of docs/guides/hooks.md runs in a worker and does what the page says.
 
 sentry-sdk is not among the development packages: a module in its place takes log records as its integration does.
 """
@@ -18,7 +18,7 @@ import detent
 from detent import Detent
 
 pytestmark = pytest.mark.anyio
-PAGE = Path(detent.__file__).parent.parent.parent / "docs" / "hooks.md"
+PAGE = Path(detent.__file__).parent.parent.parent / "docs" / "guides" / "hooks.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 

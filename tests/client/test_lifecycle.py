@@ -33,7 +33,7 @@ def test_the_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert Detent("sqlite:///mine.db").url == "sqlite:///mine.db"
 
 
-INSTALL_PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text("utf-8")
+INSTALL_PAGE = (Path(__file__).parents[2] / "docs" / "start" / "install.md").read_text("utf-8")
 DOCUMENTED_URLS = re.findall(r"^\| `([^`]+)` \| `([A-Z_]+)` \| (.+) \|$", INSTALL_PAGE, re.MULTILINE)
 EXAMPLES = "write sqlite:///jobs.db or postgresql://user@host/database"
 

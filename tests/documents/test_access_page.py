@@ -1,4 +1,4 @@
-"""docs/access.md lists the least role for each operation, as the application declares it."""
+"""docs/operate/access.md lists the least role for each operation, as the application declares it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from detent.web.http.route import PREFIX, ROLES
 from detent.web.http.settings import Settings
 from detent.web.openapi.document import document
 
-PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "access.md"
 
 
 def test_the_page_lists_the_least_role_of_each_operation(tmp_path: Path) -> None:
@@ -22,4 +22,4 @@ def test_the_page_lists_the_least_role_of_each_operation(tmp_path: Path) -> None
             lines.append(f"| `{method.upper()} {path.removeprefix(PREFIX)}` | {roles} |")
     text = PAGE.read_text("utf-8")
     table = text.partition("<!-- operations -->\n")[2].partition("<!-- end of operations -->")[0].strip()
-    assert table == "\n".join(lines), "replace the table in docs/access.md by:\n" + "\n".join(lines)
+    assert table == "\n".join(lines), "replace the table in docs/operate/access.md by:\n" + "\n".join(lines)

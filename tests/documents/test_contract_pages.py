@@ -35,7 +35,7 @@ from support.contracts.job_history import JobHistory
 from support.stores import Place, PostgresPlace, SqlitePlace, open_place
 
 SOURCE = Path(detent.__file__).parent
-FOLDER = SOURCE.parents[1] / "docs" / "contracts"
+FOLDER = SOURCE.parents[1] / "docs" / "understand" / "contracts"
 DOCUMENTS = sorted(path.name.removesuffix(".md") for path in FOLDER.glob("*.md") if "zh-CN" not in path.name)
 NAMES = {
     "gate-b2": """jobs job_id tenant_id job_type status retry_count idempotency_key trace_id error_code payload_json

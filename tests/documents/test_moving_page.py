@@ -1,4 +1,4 @@
-"""Every Detent block of docs/moving.md runs, and its functions do what their headings say."""
+"""Every Detent block of docs/guides/moving.md runs, and its functions do what their headings say."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from detent.testing.memory import TestWorker, on_memory
 
-PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "moving.md").read_text("utf-8")
 PATTERNS = re.findall(r"^## (\d+)\. .*?^```py\n.*?^```\n+^```python\n", PAGE, re.MULTILINE | re.DOTALL)
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 

@@ -22,7 +22,7 @@ from support.clock import FakeClock
 from support.stores import Place, PostgresPlace, SqlitePlace
 
 pytestmark = pytest.mark.anyio
-PAGE = Path(__file__).parents[2] / "docs" / "contracts.md"
+PAGE = Path(__file__).parents[2] / "docs" / "understand" / "contracts.md"
 VIEWS = {
     "gate-b2": ("gate_b2_jobs", "job_id"),
     "men": ("men_tasks", "task_id"),
@@ -64,7 +64,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def documented(view: str) -> list[str]:
-    """The columns of a view in docs/contracts.md."""
+    """The columns of a view in docs/understand/contracts.md."""
     _, _, table = PAGE.read_text("utf-8").partition(f"| `{view}` | |\n|---|---|\n")
     return re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.MULTILINE)
 

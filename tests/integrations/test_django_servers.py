@@ -16,7 +16,7 @@ from support.waiting import until_now
 ORDERS = 2_000
 SLOTS = 8
 DETENT_CONNECTIONS = 14
-"""Of a worker process; see docs/postgres.md."""
+"""Of a worker process; see docs/operate/postgres.md."""
 PLACE = """
 import sys, django
 django.setup()

@@ -24,7 +24,7 @@ from support.fastapi.client import TestClient
 from support.servers.databases import Database, house, newest
 from support.web.served import SOURCES, first_json
 
-PAGE = Path(__file__).parents[2] / "docs" / "fastapi.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "fastapi.md"
 SERVER = Path(__file__).parents[1] / "support" / "fastapi" / "worker_app.py"
 CROSS_SITE = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
 PEOPLE = {"ann": Person("ann", "operator", "acme"), "bob": Person("bob", Role.ADMIN, "*", ("lead",))}
@@ -206,7 +206,7 @@ def database() -> Iterator[Database]:
 
 
 def test_the_page(database: Database) -> None:
-    """Every block of docs/fastapi.md is one program, which runs on Postgres."""
+    """Every block of docs/guides/fastapi.md is one program, which runs on Postgres."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     text = "\n".join([*blocks[:3], *blocks[4:]]).replace("postgresql://localhost/shop", database.url)
     text = text.replace(

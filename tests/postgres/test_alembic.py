@@ -15,7 +15,7 @@ from support.servers.databases import Database, house, newest
 
 UNFILTERED = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
 """Without the filter, SQLAlchemy warns about indexes of Detent that it cannot read."""
-PAGES = Path(__file__).parents[2] / "docs"
+PAGES = Path(__file__).parents[2] / "docs" / "operate"
 
 
 def documented_filter(page: str, folder: Path) -> Callable[..., bool]:

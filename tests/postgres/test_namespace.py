@@ -238,7 +238,7 @@ async def test_a_role_with_rights_on_the_schema_only_can_migrate(
 
 
 async def test_the_documented_roles_have_enough_rights(url: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "postgres.md").read_text("utf-8")
     (block,) = re.findall(r"```sql\n(CREATE ROLE.*?)```", page, re.DOTALL)
     with role(url) as (owner, owner_url), role(url) as (worker, worker_url):
         statements = re.sub(r"CREATE ROLE .*;\n", "", block)

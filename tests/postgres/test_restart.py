@@ -1,4 +1,4 @@
-"""Thread handlers work again after a restart of Postgres; connections stay within the numbers of docs/postgres.md."""
+"""Thread handlers work again after a restart of Postgres; connections stay within the numbers of postgres.md."""
 
 import asyncio
 import os
@@ -26,15 +26,15 @@ FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_p
 
 
 def documented(row: str) -> int:
-    """The number of connections of a worker process in the table of docs/postgres.md."""
-    page = (ROOT / "docs" / "postgres.md").read_text("utf-8")
+    """The number of connections of a worker process in the table of docs/operate/postgres.md."""
+    page = (ROOT / "docs" / "operate" / "postgres.md").read_text("utf-8")
     line = next(line for line in page.splitlines() if line.startswith(f"| {row}"))
     return int(re.findall(r"\d+", line)[-1 if "more" in line else 0])
 
 
 @pytest.mark.parametrize("example", ["django_orm.py", "sqlalchemy_orm.py"])
 def test_the_page_shows_the_examples(example: str) -> None:
-    page = (ROOT / "docs" / "postgres.md").read_text("utf-8")
+    page = (ROOT / "docs" / "operate" / "postgres.md").read_text("utf-8")
     block = page.partition(f"examples/{example}](")[2].partition("```python\n")[2].partition("```")[0]
     assert len(block) > 100 and block in (ROOT / "examples" / example).read_text("utf-8")
 

@@ -27,7 +27,7 @@ from support.servers.valkey import running
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
-PAGE = Path(__file__).parents[2] / "docs" / "redis-streams.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "redis-streams.md"
 TASK = TaskMessage("task", "add", "{}", 0, "key", "trace")
 
 

@@ -1,4 +1,4 @@
-"""docs/redis-streams.md: its redis-cli session is run, its tables are compared with the code."""
+"""docs/guides/redis-streams.md: its redis-cli session is run, its tables are compared with the code."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from support.servers.programs import redis_cli
 from support.streams.process_harness import process_harness
 from support.waiting import until_now
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "redis-streams.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "redis-streams.md").read_text("utf-8")
 
 
 def block(language: str) -> str:

@@ -91,7 +91,7 @@ def test_an_import_names_the_extra(tmp_path: Path) -> None:
 
 def test_the_page_about_installing(tmp_path: Path) -> None:
     """The table of extras, the error of a missing one, and the first job, which runs."""
-    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    page = (ROOT / "docs" / "start" / "install.md").read_text("utf-8")
     optional = {name: texts for name, texts in PROJECT["optional-dependencies"].items() if name not in ("all", "dev")}
     rows = re.findall(r"^\| (`[a-z`, ]+) \| .+ \| (.*) \|$", page, re.MULTILINE)
     documented = {", ".join(re.findall("[a-z]+", names)): set(packages.split(", ")) for names, packages in rows}

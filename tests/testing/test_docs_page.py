@@ -1,4 +1,4 @@
-"""Every Python block of docs/testing.md is a test file that passes."""
+"""Every Python block of docs/guides/testing.md is a test file that passes."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 import detent
 
 SOURCE = Path(detent.__file__).parent.parent
-PAGE = SOURCE.parent / "docs" / "testing.md"
+PAGE = SOURCE.parent / "docs" / "guides" / "testing.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 

@@ -122,7 +122,7 @@ async def test_a_duplicate_names_the_fields_and_the_task(api: Api) -> None:
 
 
 def test_the_page_shows_the_same_names() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "understand" / "contracts.md").read_text("utf-8")
     section = page.partition("\n## men\n")[2].partition("\n## ")[0]
     request, task, event = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL))
     assert (list(request), list(task), list(event)) == (list(REQUEST), TASK, EVENT)

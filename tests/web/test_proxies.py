@@ -186,7 +186,7 @@ def test_incomplete_settings_are_refused(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("page", ["dashboard.md", "dashboard.zh-CN.md"])
 async def test_the_example_for_oauth2_proxy(api: Api, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
-    text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "operate" / page).read_text("utf-8")
     (configuration,) = re.findall(r"```toml\n(provider.*?)```", text, re.DOTALL)
     assert tomllib.loads(configuration)["pass_user_headers"] is True
     variables = dict(re.findall(r"^export (DETENT_\w+)=(.*)$", text, re.MULTILINE))

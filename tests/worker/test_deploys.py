@@ -21,7 +21,7 @@ from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 SOURCE = Path(detent.__file__).parent.parent
-PAGE = (SOURCE.parent / "docs" / "deploys.md").read_text("utf-8")
+PAGE = (SOURCE.parent / "docs" / "operate" / "deploys.md").read_text("utf-8")
 OPTIONS, PREVIOUS, PRESENT = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 JOBS = 6
 
@@ -41,7 +41,7 @@ def worker_process(script: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.drill)], indirect=True)
 async def test_previous_and_present_handlers_side_by_side(url: str, tmp_path: Path) -> None:
-    """The example of docs/deploys.md: what only the new code understands ends there, and nothing is dead-lettered."""
+    """The example of deploys.md: what only the new code understands ends there, and nothing is dead-lettered."""
     previous, present = tmp_path / "previous.py", tmp_path / "present.py"
     previous.write_text(PREVIOUS)
     present.write_text(PRESENT)

@@ -1,4 +1,4 @@
-"""docs/worker.md: its Python blocks are one application that does what the page says; its settings are valid."""
+"""worker.md: its Python blocks are one application that does what the page says; its settings are valid."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from support.waiting import until, within
 from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
-PAGE = (Path(detent.__file__).parents[2] / "docs" / "worker.md").read_text("utf-8")
+PAGE = (Path(detent.__file__).parents[2] / "docs" / "operate" / "worker.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:

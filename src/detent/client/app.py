@@ -176,7 +176,7 @@ class Detent(Scheduling, Limited, Hooked):
             only notes it. Default: that of the app, False.
         hand_back_seconds: how long a job whose payload does not fit these parameters is handed back to other workers,
             which may run newer code, before it fails (PAYLOAD_INVALID). Default: that of the app, 900; 0 fails it at
-            once, as contracts without RELEASE always do. See docs/deploys.md.
+            once, as contracts without RELEASE always do. See docs/operate/deploys.md.
         run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
             function at module level; its process is killed when its time is over. An async handler always runs on the
             event loop.

@@ -11,5 +11,5 @@
   `ProcessDied` in a handler simulates the death of the worker process.
 - `detent.testing.clocks`: `ManualClock`, a clock that only moves when the test moves it.
 
-Examples are in docs/testing.md.
+Examples are in docs/guides/testing.md.
 """

@@ -1,11 +1,11 @@
-"""Parses the console blocks of docs/cli.md, and normalises output so that two runs can be compared."""
+"""Parses the console blocks of docs/reference/cli.md, and normalises output so that two runs can be compared."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli.md"
 _BLOCK = re.compile(r"^```(\w+)[ ]?([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VARYING = (

@@ -32,7 +32,10 @@ _UNUSABLE = {
         "DATABASE_LOGIN_REFUSED",
         "correct user and password in the URL, special characters percent-encoded (%40 for @)",
     ),
-    asyncpg.InsufficientPrivilegeError: ("DATABASE_RIGHTS_MISSING", "docs/postgres.md lists the rights of each role"),
+    asyncpg.InsufficientPrivilegeError: (
+        "DATABASE_RIGHTS_MISSING",
+        "docs/operate/postgres.md lists the rights of each role",
+    ),
 }
 _RACES = {"jobs_task"}
 """Unique indexes that concurrent valid calls can violate: the second call repeats and takes the next number."""

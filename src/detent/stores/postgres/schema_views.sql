@@ -1,4 +1,4 @@
--- One view per table that a contract's specification names, with its column names; docs/contracts.md describes them.
+-- One view per table that a contract's specification names, with its column names; docs/understand/contracts.md describes them.
 -- Part of the schema, created after schema.sql. Values and units are those of the contract's view in the REST API.
 
 -- Microseconds since 1970 as a timestamp, and as ISO-8601 text in UTC with a fraction only if there is one.

@@ -79,7 +79,7 @@ CREATE TABLE detent.jobs (
   requeued_from     TEXT,
   -- NULL stands for the job's own id
   effect_root       TEXT,
-  -- A job that has not started by its deadline ends; see docs/limits.md.
+  -- A job that has not started by its deadline ends; see docs/guides/limits.md.
   deadline_at       INTEGER,
   next_retry_at     INTEGER CHECK (next_retry_at IS NULL OR next_retry_at = due_at),
   first_failed_at   INTEGER,

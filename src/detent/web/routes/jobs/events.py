@@ -50,7 +50,7 @@ class EventStreamFilter(schemas.QueryParameters):
     "/events/stream",
     Power.READ,
     responses={200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}},
-    include_in_schema=False,  # OpenAPI cannot describe an endless response; docs/rest.md does
+    include_in_schema=False,  # OpenAPI cannot describe an endless response; docs/reference/rest.md does
 )
 async def stream_events(
     request: ApiRequest,
