@@ -28,7 +28,7 @@ def test_queues_pause_and_resume(cli: Cli) -> None:
     cli("queues", "pause", "--type", "ship")
     cli("queues", "pause", "--tenant", "default")
     shown = cli("queues", "list", "--json").json
-    billing, mail = shown["queues"]
+    billing, mail = shown["items"]
     assert (billing["queue"], billing["due"], billing["later"], billing["held"]) == ("billing", 1, 2, 0)
     assert billing["paused"]["actor"] == "ann" and billing["paused"]["reason"] == "audit" and mail["paused"] is None
     assert [pause["kind"] for pause in shown["pauses"]] == ["job_type", "queue", "tenant"]
@@ -177,7 +177,7 @@ def test_contracts_stored_in_the_database_are_used_and_not_changed(cli: Cli) -> 
     own = STANDARD.with_options(name="own", codes={"illegal_transition": "OWN_INVALID"})
     engine = Engine(SqliteStore("shop.db", inline=True), {"standard": changed, "own": own})
     asyncio.run(_submit(engine, "own"))
-    assert len(cli("jobs", "list", "--json").json["jobs"]) == 1
+    assert len(cli("jobs", "list", "--json").json["items"]) == 1
     job = cli("enqueue", "charge", "--contract", "own").id
     cli("jobs", "cancel", job)
     assert cli("jobs", "cancel", job, code=1).err.startswith("OWN_INVALID")
@@ -246,7 +246,7 @@ def test_doctor_compares_clocks(cli: Cli) -> None:
     asyncio.run(_worker_from_the_future())
     checks = {check["check"]: check for check in cli("doctor", "--json", code=1).json["checks"]}
     assert checks["clock"]["ok"] is False and "ahead of this machine's clock" in checks["clock"]["says"]
-    shown = cli("workers", "--json").json["workers"][0]
+    shown = cli("workers", "--json").json["items"][0]
     assert shown["live"] is True and shown["queues"] == ["a"] and shown["lease_seconds"] == 30.0
 
 

@@ -62,7 +62,7 @@ def test_enqueue_takes_every_option(cli: Cli) -> None:
     row = job["job"]
     assert (row["queue"], row["tenant_id"], row["idempotency_scope"]) == ("q", "t", "s")
     assert (row["due_at"], row["timeout_ms"], row["priority"]) == ("2099-01-01T00:00:00Z", 700, -3)
-    assert cli("jobs", "events", row["id"], "--json").json["events"][0]["actor"] == "ann"
+    assert cli("jobs", "events", row["id"], "--json").json["items"][0]["actor"] == "ann"
 
 
 @pytest.mark.parametrize("contract", ["men", "p3c"])
@@ -71,7 +71,7 @@ def test_a_task_is_addressed_by_its_task_id(cli: Cli, contract: str) -> None:
     assert cli("jobs", "show", "order-7", "--json").json == job
     assert "order-7" in cli("jobs", "show", "order-7").out
     events = cli("jobs", "events", "order-7", "--json").json
-    assert events == cli("jobs", "events", job["id"], "--json").json and events["events"]
+    assert events == cli("jobs", "events", job["id"], "--json").json and events["items"]
     cli("jobs", "cancel", "order-7", "--reason", "not needed")
     assert cli("jobs", "show", "order-7", "--json").json["status"] == "cancelled"
     assert json.loads(cli("jobs", "show", "order-8", "--json", code=1).err)["code"] == "JOB_NOT_FOUND"
@@ -135,14 +135,14 @@ def test_an_internal_error_is_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyP
 def test_list_filters_and_pages(cli: Cli) -> None:
     ids = [cli("enqueue", "charge", "--queue", f"q{n % 2}", "--tenant", f"t{n}").id for n in range(5)]
     page = cli("jobs", "list", "--limit", "2", "--json").json
-    assert [job["id"] for job in page["jobs"]] == ids[:2:-1] and page["next_cursor"] == ids[3]
+    assert [job["id"] for job in page["items"]] == ids[:2:-1] and page["next_cursor"] == ids[3]
     rest = cli("jobs", "list", "--cursor", ids[3], "--json").json
-    assert [job["id"] for job in rest["jobs"]] == ids[2::-1] and rest["next_cursor"] is None
-    assert len(cli("jobs", "list", "--queue", "q1", "--json").json["jobs"]) == 2
-    assert len(cli("jobs", "list", "--tenant", "t3", "--json").json["jobs"]) == 1
-    assert len(cli("jobs", "list", "--phase", "claimable", "--status", "queued", "--json").json["jobs"]) == 5
-    assert cli("jobs", "list", "--phase", "final", "--json").json == {"jobs": [], "next_cursor": None}
-    assert [job["id"] for job in cli("jobs", "list", "--text", ids[1], "--json").json["jobs"]] == [ids[1]]
+    assert [job["id"] for job in rest["items"]] == ids[2::-1] and rest["next_cursor"] is None
+    assert len(cli("jobs", "list", "--queue", "q1", "--json").json["items"]) == 2
+    assert len(cli("jobs", "list", "--tenant", "t3", "--json").json["items"]) == 1
+    assert len(cli("jobs", "list", "--phase", "claimable", "--status", "queued", "--json").json["items"]) == 5
+    assert cli("jobs", "list", "--phase", "final", "--json").json == {"items": [], "next_cursor": None}
+    assert [job["id"] for job in cli("jobs", "list", "--text", ids[1], "--json").json["items"]] == [ids[1]]
     assert "No jobs match." in cli("jobs", "list", "--type", "none").out
     text = cli("jobs", "list", "--limit", "2").out
     assert ids[4] in text and "charge" in text and f"next page: --cursor {ids[3]}" in text
@@ -166,9 +166,9 @@ def test_cancel_abort_and_reopen(cli: Cli) -> None:
     job = cli("enqueue", "charge").id
     assert cli("jobs", "cancel", job, "--reason", "late", "--json").json["status"] == "cancelled"
     assert cli("jobs", "cancel", job, code=1).err.startswith("JOB_TRANSITION_INVALID")
-    event = cli("jobs", "events", job, "--json").json["events"][1]
+    event = cli("jobs", "events", job, "--json").json["items"][1]
     assert event.keys() == EVENT_FIELDS and event["actor"] == "ann" and event["data"]["reason"] == "late"
-    assert cli("jobs", "events", job, "--json").json["events"][2]["note"] is True
+    assert cli("jobs", "events", job, "--json").json["items"][2]["note"] is True
     assert cli("jobs", "reopen", job, code=1).err.startswith("JOB_TRANSITION_INVALID")
     assert cli("jobs", "abort", job, "--actor", "bo", code=1).err.startswith("JOB_TRANSITION_INVALID")
 

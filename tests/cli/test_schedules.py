@@ -15,7 +15,7 @@ def test_a_schedule_is_added_paused_edited_and_removed(cli: Cli) -> None:
         "schedules", "add", "nightly", "charge", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--json"
     ).json
     assert (schedule["schedule_type"], schedule["timezone"], schedule["paused"]) == ("cron", "Europe/Berlin", False)
-    assert cli("schedules", "list", "--json").json["schedules"] == [schedule]
+    assert cli("schedules", "list", "--json").json["items"] == [schedule]
     assert cli("schedules", "pause", "nightly", "--json").json["next_fire_at"] is None
     assert "paused" in cli("schedules", "list").out
     assert cli("schedules", "resume", schedule["id"], "--json").json["next_fire_at"] == schedule["next_fire_at"]
@@ -96,7 +96,7 @@ def test_a_backfill_needs_confirmation(cli: Cli) -> None:
     assert (done["dry_run"], done["made"], len(done["job_ids"])) == (False, 3, 3)
     again = cli("schedules", "backfill", "x", *span, "--yes").out
     assert again == "0 jobs would be created; 3 of 3 runs already have a job\n"
-    times = {job["scheduled_at"] for job in cli("jobs", "list", "--json").json["jobs"]}
+    times = {job["scheduled_at"] for job in cli("jobs", "list", "--json").json["items"]}
     assert times == {"2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"}
 
 

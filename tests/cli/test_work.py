@@ -40,7 +40,7 @@ def test_worker_stops_on_sigterm(cli: Cli) -> None:
     command = [sys.executable, "-m", "detent", "worker", "shop.py"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout and b"working on" in process.stdout.readline()
-        while not cli("workers", "--json").json["workers"]:
+        while not cli("workers", "--json").json["items"]:
             assert process.poll() is None
         assert f"-{process.pid}-" in cli("workers").out and "working" in cli("workers").out
         assert cli("stats", "--json").json["workers"]["live"] == 1

@@ -252,7 +252,7 @@ def test_many_jobs_are_cancelled_after_the_number_is_typed(site: Site) -> None:
     page.fill("dialog input[name=confirmation]", "1001")
     button.click()
     expect(page.locator(".toast").first).to_contain_text("1,001 jobs cancelled")
-    left = site.call("GET", "jobs?queue=flood&phase=claimable")["jobs"]
+    left = site.call("GET", "jobs?queue=flood&phase=claimable")["items"]
     assert left == []
     assert_no_errors(page)
 
@@ -284,7 +284,7 @@ def test_a_token_of_a_worker_is_limited_to_queues(site: Site) -> None:
     page.click("dialog button[type=submit]")
     page.click("dialog >> text=Close")
     expect(page.locator("tr", has_text="wil")).to_contain_text("a, b")
-    [token] = [token for token in site.call("GET", "tokens")["tokens"] if token["name"] == "wil"]
+    [token] = [token for token in site.call("GET", "tokens")["items"] if token["name"] == "wil"]
     assert (token["role"], token["queues"], token["expires_at"]) == ("worker", ["a", "b"], None)
     assert_no_errors(page)
 
@@ -378,9 +378,9 @@ def test_setting_and_removing_a_limit(site: Site) -> None:
     page.click("dialog button[type=submit]")
     limit = page.locator("tr", has_text="queue mail")
     expect(limit).to_contain_text("3")
-    assert site.call("GET", "limits")["limits"][0]["concurrency"] == 3
+    assert site.call("GET", "limits")["items"][0]["concurrency"] == 3
     limit.locator("[data-action=remove-limit]").click()
     page.click("dialog button[type=submit]")
     expect(limit).to_have_count(0)
-    assert site.call("GET", "limits")["limits"] == []
+    assert site.call("GET", "limits")["items"] == []
     assert_no_errors(page)

@@ -107,10 +107,10 @@ def test_a_backfill_counts_the_jobs_before_it_creates_them(site: Site) -> None:
     expect(page.locator("dialog .error[role=alert]")).to_contain_text("must not be before")
     submit_dialog(page, first=local[0], last=local[1])
     expect(page.locator("dialog h2")).to_have_text("Create 5 jobs for hourly?")
-    assert site.call("GET", "jobs?queue=past")["jobs"] == []
+    assert site.call("GET", "jobs?queue=past")["items"] == []
     submit_dialog(page, reason="the outage")
     expect(last_toast(page)).to_contain_text("5 jobs created.")
-    assert len(site.call("GET", "jobs?queue=past")["jobs"]) == 5
+    assert len(site.call("GET", "jobs?queue=past")["items"]) == 5
     schedule_row.locator("[data-action=backfill]").click()
     submit_dialog(page, first=local[0], last=local[1])
     expect(last_toast(page)).to_contain_text("Nothing to backfill")

@@ -70,7 +70,7 @@ async def test_steps_follow_the_claim_of_their_execution(app: Detent) -> None:
     web = httpx.ASGITransport(create_app(engine, Settings(open_without_tokens=True)))
     async with httpx.AsyncClient(transport=web, base_url=BASE) as client:
         answer = (await client.get(f"/api/v1/jobs/{handle.id}/events")).json()
-    assert answer["events"] == log
+    assert answer["items"] == log
 
 
 async def test_a_requeued_job_shows_the_steps_that_it_took_over(app: Detent) -> None:

@@ -269,7 +269,7 @@ def test_an_empty_database_is_told_what_to_do(url: str, capsys: pytest.CaptureFi
     assert run(["enqueue", "mail", "--url", url]) == 1
     assert "detent migrate" in capsys.readouterr().err
     assert run(["contract", "list", "--url", url, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["contracts"]) == len(CONTRACTS)
+    assert len(json.loads(capsys.readouterr().out)["items"]) == len(CONTRACTS)
     assert run(["doctor", "--url", url, "--json"]) == 1
     checks = {row["check"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
     assert "detent migrate" in checks["schema"]["do"] and checks["server"]["ok"]

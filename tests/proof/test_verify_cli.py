@@ -153,7 +153,7 @@ def test_a_history_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_output_of_jobs_events_can_be_replayed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for job in as_json(capsys, "jobs", "list", "--limit", "40")["jobs"]:
+    for job in as_json(capsys, "jobs", "list", "--limit", "40")["items"]:
         out, _ = run_command(capsys, "jobs", "events", job["id"], "--json")
         Path("log.json").write_text(out)
         data = as_json(capsys, "replay", "--history", "log.json", "--contract", job["contract"])

@@ -77,7 +77,7 @@ async def test_tokens_are_created_with_roles_and_show_them(api: Api) -> None:
     assert created["roles"] == ["cfo", "support-lead"]
     lea = api.client(created["token"])
     assert (await lea.get(f"{API}/me")).json()["roles"] == ["cfo", "reviewer", "support-lead", "viewer"]
-    assert [token["roles"] for token in (await boss.get(f"{API}/tokens")).json()["tokens"]] == [
+    assert [token["roles"] for token in (await boss.get(f"{API}/tokens")).json()["items"]] == [
         [],
         ["cfo", "support-lead"],
     ]

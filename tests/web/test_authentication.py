@@ -109,8 +109,8 @@ async def test_a_token_without_payloads_sees_none(api: Api, contract: str) -> No
         response = await redacted.get(path)
         assert response.status_code == 200 and SECRET not in response.text, path
     assert seen
-    assert (await boss.get(f"{API}/jobs", params={"text": SECRET})).json()["jobs"]
-    assert not (await redacted.get(f"{API}/jobs", params={"text": SECRET})).json()["jobs"]
+    assert (await boss.get(f"{API}/jobs", params={"text": SECRET})).json()["items"]
+    assert not (await redacted.get(f"{API}/jobs", params={"text": SECRET})).json()["items"]
     requeued = (await redacted.post(f"{API}/jobs/{ids[1]}/requeue")).text
     assert SECRET not in requeued
     granted = (await redacted.post(f"{API}/tokens", json={"name": "x", "role": "viewer"})).json()

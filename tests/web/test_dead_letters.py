@@ -43,7 +43,7 @@ async def test_the_fourth_transient_failure_makes_a_dead_letter(api: Api) -> Non
     assert result["final_status"] == "failed" and result["retry_count"] == 3 and result["retry_after_ms"] is None
     item = (await api.open.get(f"{API}/dlq/items/{result['dlq_id']}")).json()
     assert item["job_id"] == job["id"] and item["status"] == "open" and item["retry_count"] == 3
-    events = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["events"]
+    events = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["items"]
     moved = [event["target"] for event in events if not event["note"]]
     assert moved[-3:] == ["dlq_pending", "dlq_recorded", "failed"]
 
@@ -69,7 +69,7 @@ async def test_a_transition_says_from_which_worker_it_takes_the_job(api: Api) ->
     await api.engine.claim(api.engine.claim_request("worker-7", 1, 60.0))
     moved = (await api.open.post(f"{path}/transition", json={"new_status": "dlq_pending"})).json()
     assert (moved["status"], moved["taken_from"]) == ("failed", "worker-7")
-    events = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["events"]
+    events = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["items"]
     assert [(e["target"], (e["data"] or {}).get("taken_from")) for e in events[2:]] == [
         ("dlq_pending", "worker-7"),
         ("dlq_recorded", None),

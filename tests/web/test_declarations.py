@@ -54,7 +54,7 @@ async def test_a_payload_that_the_handler_refuses_is_refused(api: Api) -> None:
         assert code(response, 422) == "PAYLOAD_INVALID" and response.json()["detail"] == f"charge: {problem}"
     bulk = [{"job_type": "charge", "payload": {"order_id": 7}}, {"job_type": "charge"}]
     assert code(await api.open.post(f"{API}/jobs/bulk", json={"jobs": bulk}), 422) == "PAYLOAD_INVALID"
-    assert (await api.open.get(f"{API}/jobs")).json()["jobs"] == []
+    assert (await api.open.get(f"{API}/jobs")).json()["items"] == []
     assert (await post(api, payload={"order_id": "7"})).status_code == 201, "the handler takes a text, too"
 
 

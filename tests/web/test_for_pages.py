@@ -102,7 +102,7 @@ async def test_bulk_actions_by_filter_and_by_id(api: Api) -> None:
     assert (rest["matched"], rest["fitting"], rest["done"], rest["next_cursor"]) == (3, 2, 2, None)
     assert (await get_json(api, f"jobs/{other['id']}"))["phase"] == "claimable"
     again = (await api.open.post(f"{API}/bulk/requeue", json={"queue": "a", "dry_run": False})).json()
-    assert again["done"] == 3 and len((await get_json(api, "jobs", queue="a", phase="claimable"))["jobs"]) == 3
+    assert again["done"] == 3 and len((await get_json(api, "jobs", queue="a", phase="claimable"))["items"]) == 3
     both = {"ids": [other["id"]], "queue": "a"}
     assert code(await api.open.post(f"{API}/bulk/cancel", json=both), 422) == "INPUT_INVALID"
 

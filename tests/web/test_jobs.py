@@ -42,7 +42,7 @@ async def test_an_invalid_submission_is_422_and_creates_nothing(api: Api) -> Non
         ([], "INPUT_INVALID"),
     ):
         assert code(await api.open.post(f"{API}/jobs", json=body), 422) == error_code, body
-    assert (await api.open.get(f"{API}/jobs")).json() == {"jobs": [], "next_cursor": None}
+    assert (await api.open.get(f"{API}/jobs")).json() == {"items": [], "next_cursor": None}
 
 
 async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
@@ -67,7 +67,7 @@ async def test_bulk_submit_is_atomic(api: Api) -> None:
     assert created.status_code == 201 and [item["job"]["job_type"] for item in created.json()["items"]] == ["a", "b"]
     bad = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "c"}, {"job_type": ""}]})
     assert code(bad, 422) == "NAME_INVALID"
-    assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 2
+    assert len((await api.open.get(f"{API}/jobs")).json()["items"]) == 2
 
 
 async def test_pages_contain_every_job_once(api: Api) -> None:
@@ -75,13 +75,13 @@ async def test_pages_contain_every_job_once(api: Api) -> None:
     seen, cursor = [], ""
     while cursor is not None:
         page = (await api.open.get(f"{API}/jobs?limit=3{cursor}")).json()
-        seen += [job["id"] for job in page["jobs"]]
+        seen += [job["id"] for job in page["items"]]
         cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
     assert seen == ids[::-1]
     odd = (await api.open.get(f"{API}/jobs", params={"queue": "odd", "limit": 2})).json()
-    assert [job["id"] for job in odd["jobs"]] == [ids[5], ids[3]] and odd["next_cursor"] == ids[3]
+    assert [job["id"] for job in odd["items"]] == [ids[5], ids[3]] and odd["next_cursor"] == ids[3]
     rest = (await api.open.get(f"{API}/jobs", params={"queue": "odd", "cursor": ids[3]})).json()
-    assert [job["id"] for job in rest["jobs"]] == [ids[1]] and rest["next_cursor"] is None
+    assert [job["id"] for job in rest["items"]] == [ids[1]] and rest["next_cursor"] is None
     assert code(await api.open.get(f"{API}/jobs?cursor=forged"), 422) == "INPUT_INVALID"
     assert code(await api.open.get(f"{API}/jobs?stauts=x"), 422) == "INPUT_INVALID"
 
@@ -101,10 +101,10 @@ async def test_events_why_and_verify(api: Api) -> None:
     await api.open.post(f"{path}/cancel")
     assert code(await api.open.post(f"{path}/cancel"), 409) == "JOB_TRANSITION_INVALID"
     log = (await api.open.get(f"{path}/events")).json()
-    assert [(e["seq"], e["event"], e["note"]) for e in log["events"]] == [
+    assert [(e["seq"], e["event"], e["note"]) for e in log["items"]] == [
         (1, "job.created", False), (2, "job.cancelled", False), (2, "move.refused", True)]  # fmt: skip
     page = (await api.open.get(f"{path}/events?limit=2")).json()
-    assert page["next_cursor"] == "2" and len((await api.open.get(f"{path}/events?cursor=2")).json()["events"]) == 1
+    assert page["next_cursor"] == "2" and len((await api.open.get(f"{path}/events?cursor=2")).json()["items"]) == 1
     assert (await api.open.get(f"{path}/why")).json()["reason"] == "FINISHED"
     assert (await api.open.get(f"{path}/verify")).json()["ok"]
     for tail in ("", "/events", "/why", "/verify"):
@@ -134,7 +134,7 @@ async def test_concurrent_requests_with_one_key_create_one_job(api: Api) -> None
     assert {response.json()["code"] for response in responses if response.status_code == 409} <= {
         "IDEMPOTENCY_KEY_IN_FLIGHT"
     }
-    assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 1
+    assert len((await api.open.get(f"{API}/jobs")).json()["items"]) == 1
 
 
 async def test_a_filter_with_few_matches_reads_a_bounded_number_of_jobs(
@@ -153,4 +153,4 @@ async def test_a_filter_with_few_matches_reads_a_bounded_number_of_jobs(
             break
     assert seen == [ids[9], ids[0]] and pages >= 3
     whole = (await api.open.get(f"{API}/jobs", params={"queue": "rare"})).json()
-    assert [job["id"] for job in whole["jobs"]] == seen and whole["next_cursor"] is None
+    assert [job["id"] for job in whole["items"]] == seen and whole["next_cursor"] is None

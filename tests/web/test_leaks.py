@@ -47,6 +47,6 @@ async def test_the_errors_of_alert_channels_are_for_administrators(api: Api) -> 
     await api.engine.store.write(lambda tx: tx.alerts.end_delivery(delivery, None, None, printed))
     for role in ("viewer", "operator", "reviewer", "admin"):
         client = await api.person(role, role)
-        [row] = (await client.get(f"{API}/alerts/deliveries")).json()["deliveries"]
+        [row] = (await client.get(f"{API}/alerts/deliveries")).json()["items"]
         assert row["state"] == "given up" and (row["last_error"] == printed) is (role == "admin"), row
         assert role == "admin" or "abc" not in str(row)

@@ -77,7 +77,7 @@ async def test_a_task_is_followed_to_its_end(api: Api) -> None:
     task = await read(api)
     assert (task["state"], task["attempt"], task["last_error_code"]) == ("failed", 3, "TASK_RETRY_EXHAUSTED")
     assert task["last_error_reason"] == "TASK_EXECUTION_FAILED: no answer from the channel"
-    events = (await read(api, "/events"))["events"]
+    events = (await read(api, "/events"))["items"]
     assert [list(event) for event in events] == [EVENT] * 7
     assert [list(event["payload"]) for event in events] == [PAYLOAD] * 7
     assert {event["type"] for event in events} == {"task_state_changed"}
@@ -94,7 +94,7 @@ async def test_a_task_is_followed_to_its_end(api: Api) -> None:
     codes = [event["payload"]["reason_code"] for event in events if event["payload"]["from_state"] == "running"]
     assert codes == ["TASK_EXECUTION_FAILED", "TASK_EXECUTION_FAILED", "TASK_RETRY_EXHAUSTED"]
     part = (await read(api, "/events?limit=3")), (await read(api, "/events?limit=5&cursor=3"))
-    assert [page["events"] for page in part] == [events[:3], events[3:]]
+    assert [page["items"] for page in part] == [events[:3], events[3:]]
 
 
 async def test_a_task_is_cancelled_and_then_ended(api: Api) -> None:
@@ -162,10 +162,10 @@ async def test_jobs_are_listed_by_task_id(api: Api, contract: str) -> None:
     mine = await api.submit(contract=contract, task_id="order-7")
     await api.submit(contract=contract, task_id="order-8")
     listed = (await api.open.get(f"{API}/jobs", params={"task_id": "order-7"})).json()
-    assert [job["id"] for job in listed["jobs"]] == [mine["id"]]
+    assert [job["id"] for job in listed["items"]] == [mine["id"]]
 
 
 async def test_streams_tasks_are_listed_by_their_own_id(api: Api) -> None:
     mine = await api.submit(contract="streams")
     listed = (await api.open.get(f"{API}/jobs", params={"task_id": mine["id"]})).json()
-    assert [job["id"] for job in listed["jobs"]] == [mine["id"]]
+    assert [job["id"] for job in listed["items"]] == [mine["id"]]

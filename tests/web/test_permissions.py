@@ -52,7 +52,7 @@ async def test_a_token_with_a_tenant_creates_and_lists_only_there(api: Api) -> N
         assert refused.status_code == 403 and refused.json()["code"] == "TENANT_SCOPE_VIOLATION"
     for path in ("/jobs", "/dlq/items", "/schedules"):
         assert (await bound.get(f"{API}{path}", params={"tenant": "foreign"})).status_code == 403
-    listed = (await bound.get(f"{API}/jobs")).json()["jobs"]
+    listed = (await bound.get(f"{API}/jobs")).json()["items"]
     assert {job["tenant_id"] for job in listed} == {"own"}
     assert (await bound.post(f"{API}/queues/own/pause?kind=tenant")).status_code == 200
     assert (await bound.post(f"{API}/queues/foreign/pause?kind=tenant")).status_code == 403

@@ -58,7 +58,7 @@ async def test_a_person_and_a_role_from_the_headers(connect: Connect) -> None:
     assert (caller["name"], caller["role"], caller["tenant"]) == ("ann@x.example", "operator", None)
     assert {"support", "berlin", "operator", "viewer"} <= set(caller["roles"]), "groups count in approvals"
     job = (await ann.post(JOBS, json={"job_type": "x"})).json()["job"]
-    (event,) = (await ann.get(f"{JOBS}/{job['id']}/events")).json()["events"]
+    (event,) = (await ann.get(f"{JOBS}/{job['id']}/events")).json()["items"]
     assert event["actor"] == "ann@x.example"
     assert code(await ann.get(f"{API}/tokens"), 403) == "FORBIDDEN"
     page = (await ann.get("/jobs")).text
@@ -141,12 +141,12 @@ async def test_a_person_of_one_tenant(api: Api, connect: Connect) -> None:
     assert (await ann.get(f"{API}/me")).json()["tenant"] == "a"
     assert (await ann.post(JOBS, json={"job_type": "x"})).json()["job"]["tenant_id"] == "a"
     assert (await ann.get(f"{JOBS}/{theirs}")).status_code in (403, 404)
-    assert {job["tenant_id"] for job in (await ann.get(JOBS)).json()["jobs"]} == {"a"}
+    assert {job["tenant_id"] for job in (await ann.get(JOBS)).json()["items"]} == {"a"}
     assert (await ann.get(f"{API}/queues")).status_code == 403
     for missing in ({}, {"X-Tenant": " "}):
         assert code(await connect(headers={**ANN, **missing}, **tenant).get(JOBS), 403) == "PROXY_TENANT_MISSING"
     everywhere = connect(headers={**ANN, "X-Tenant": "*"}, **tenant)
-    assert len((await everywhere.get(JOBS)).json()["jobs"]) == 2
+    assert len((await everywhere.get(JOBS)).json()["items"]) == 2
 
 
 @pytest.mark.parametrize(

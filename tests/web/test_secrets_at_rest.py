@@ -116,7 +116,7 @@ async def test_an_answer_is_stored_with_ids_and_rebuilt(api: Api) -> None:
         assert again.json() == first.json() and again.headers["idempotency-replayed"] == "true"
         assert again.headers.get("location") == first.headers.get("location")
     assert len(answers(api)) == 4 and PAYLOAD not in repr(answers(api))
-    job = (await api.open.get(f"{API}/jobs?task_id=t")).json()["jobs"][0]
+    job = (await api.open.get(f"{API}/jobs?task_id=t")).json()["items"][0]
     await api.open.post(f"{API}/jobs/{job['id']}/cancel")
     again = await api.open.post(f"{API}/tasks", json=bodies["/tasks"], headers={"Idempotency-Key": "/tasks"})
     assert again.status_code == 201 and again.json()["task"]["state"] != job["view"]["state"]

@@ -96,7 +96,7 @@ def test_without_a_place_for_the_token_a_public_address_is_refused(
     assert "TOKENS_REQUIRED" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     assert run(["token", "list", "--json", "--url", url]) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] == []
+    assert json.loads(capsys.readouterr().out)["items"] == []
 
 
 def test_serving_a_postgres_database(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_stopping_server_ends_streams_and_waiting_claims(tmp_path: Path) -> No
             claim = other.submit(httpx.post, f"{at}{API}/worker/claim", json=waiting, timeout=30)
             lines = stream.iter_lines()
             assert next(lines).startswith(":")
-            while not client.get(f"{API}/workers").json()["workers"]:
+            while not client.get(f"{API}/workers").json()["items"]:
                 pass
             started = time.monotonic()
             os.kill(int((tmp_path / "serve.pid").read_text()), signal.SIGTERM)

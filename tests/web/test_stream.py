@@ -86,7 +86,7 @@ async def test_an_event_has_the_format_of_the_job_log(api: Api) -> None:
     job = await api.submit(contract="men", queue="q")
     async with listening(api) as at, httpx.AsyncClient(base_url=at) as client, following(client, "0") as stream:
         received = await stream.read(2)
-    log = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["events"]
+    log = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["items"]
     about = {"job_id": job["id"], "job_type": "mail", "contract": "men", "queue": "q", "tenant_id": "default"}
     pairs = zip(received, log, strict=True)
     assert received == [{"id": sent["id"], "name": event["event"], **about, **event} for sent, event in pairs]

@@ -126,7 +126,7 @@ async def test_a_rotation_needs_the_callers_own_token(api: Api) -> None:
     for client in (ann, bob):
         assert code(await client.post(f"{API}/tokens/rotate", json={"token": secret}), 401) == "UNAUTHORIZED"
     cy = await rotated(api, secret)
-    tokens: list[dict[str, Any]] = (await ann.get(f"{API}/tokens")).json()["tokens"]
+    tokens: list[dict[str, Any]] = (await ann.get(f"{API}/tokens")).json()["items"]
     old, new = [token for token in tokens if token["name"] == "cy"]
     assert old["shared_with"] == ["ann"] and old["revoked_at"] and not new["revoked_at"]
     assert {new[key] for key in ("role", "expires_at")} == {old[key] for key in ("role", "expires_at")}

@@ -64,6 +64,11 @@ def why_in_a_thread(url: str, job_id: str, reason: str) -> Why:
     return asyncio.run(ask())
 
 
+async def workers_in_a_thread(url: str) -> Any:
+    async with Detent(url) as app:
+        return (await app.engine.workers.overview()).views()
+
+
 async def enqueue_in_a_thread(url: str) -> str:
     async with Detent(url) as app:
         return (await app.engine.jobs.submit(Submission("blocks"))).job.id
@@ -74,6 +79,7 @@ async def test_it_is_noticed(app: Detent, caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level(logging.INFO, BLOCKED)
     blocker = Blocker(app)
     found: dict[str, Why] = {}
+    listed: list[Any] = []
 
     def watch(own: str, held: str) -> None:
         try:
@@ -81,6 +87,7 @@ async def test_it_is_noticed(app: Detent, caplog: pytest.LogCaptureFixture) -> N
             queued = asyncio.run(enqueue_in_a_thread(app.url))
             for name, job_id in (("own", own), ("held", held), ("queued", queued)):
                 found[name] = why_in_a_thread(app.url, job_id, "LOOP_BLOCKED")
+            listed.extend(asyncio.run(workers_in_a_thread(app.url)))
         finally:
             blocker.released.set()
 
@@ -102,6 +109,8 @@ async def test_it_is_noticed(app: Detent, caplog: pytest.LogCaptureFixture) -> N
     assert "test_blocked_loop.py" in sentence and "plain `def`" in sentence
     (sentence,) = [reason["sentence"] for reason in found["held"].details["also"]]
     assert f"job {own.id} (blocks) has blocked the event loop of its worker" in sentence
+    (block,) = [worker["blocked"] for worker in listed]
+    assert (block["job_id"], block["job_type"]) == (own.id, "blocks") and "test_blocked_loop.py" in block["location"]
     assert found["queued"].reason == "LOOP_BLOCKED" and own.id in found["queued"].sentence
     lines = [record for record in caplog.records if record.name == BLOCKED and own.id in record.getMessage()]
     warning, ended = lines

@@ -81,6 +81,11 @@ async def redraw(render: Callable[[], Awaitable[RenderableType]], seconds: float
             await asyncio.sleep(seconds)
 
 
+def list_view(items: Iterable[Mapping[str, Any]], next_cursor: str | None = None) -> dict[str, Any]:
+    """A list as REST answers it."""
+    return {"items": list(items), "next_cursor": next_cursor}
+
+
 def print_list(
     as_json: bool, view: Mapping[str, Any], columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str = ""
 ) -> None:

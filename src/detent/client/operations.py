@@ -30,7 +30,7 @@ class Queues:
 
     async def list(self) -> Sequence[Queue]:
         """The queues with their ready (`due`), scheduled (`later`) and running (`held`) jobs, and their pauses."""
-        return (await (await self._app.ready()).stats.queues()).queues_view()["queues"]
+        return (await (await self._app.ready()).stats.queues()).queues_view()["items"]
 
     async def pause(
         self,

@@ -9,7 +9,7 @@ import typer
 from detent.cli.operate.contracts import COLOURS
 from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions, TokenOptions
 from detent.cli.options import JobId, Tenant, option
-from detent.cli.output import pluralize, relative_time, shorten
+from detent.cli.output import list_view, pluralize, relative_time, shorten
 from detent.core.access import Power, Role, Token, deciding_roles, same_person
 from detent.core.contract.model import Phase
 from detent.core.job import Micros
@@ -53,7 +53,7 @@ def approvals(
         )
     )
     page, next_cursor = page_options.paginate(waiting, lambda approval: approval.job.id)
-    view = {"items": [approval.as_dict() for approval in page], "next_cursor": next_cursor}
+    view = list_view((approval.as_dict() for approval in page), next_cursor)
     columns = ("job", "summary", "approvals", "roles", "expires", "digest")
     connection.print_list(view, columns, (_row(now, approval) for approval in page), "No jobs wait for approval.")
 

@@ -19,6 +19,7 @@ from detent.cli.option_groups import (
 )
 from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
+    list_view,
     pluralize,
     print_fields,
     print_json,
@@ -93,7 +94,7 @@ def list_dead_letters(
     now, (page, next_cursor) = connection.run_with_time(
         lambda engine: engine.dead_letters.page(which.add_age(filter, engine.store.now()), seconds=inf)
     )
-    view = {"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor}
+    view = list_view(map(dead_letter_view, page), next_cursor)
     columns = ("dlq_id", "job_id", "type", "status", "error", "created", "proposed by")
     is_unfiltered = filter == Filter(limit=limit) and which.is_any_age
     empty = "No dead letters." if is_unfiltered else "No dead letters match."

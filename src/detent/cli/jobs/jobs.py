@@ -17,6 +17,7 @@ from rich.text import Text
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
 from detent.cli.options import ContractFilter, JobId, QueueFilter, StatusFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
+    list_view,
     make_table,
     pluralize,
     print_fields,
@@ -94,7 +95,7 @@ def list_jobs(
         return [(engine.contract(job.contract), job) for job in page], next_cursor
 
     now, (page, next_cursor) = connection.run_with_time(act)
-    view = {"jobs": [job_view(contract, job) for contract, job in page], "next_cursor": next_cursor}
+    view = list_view((job_view(contract, job) for contract, job in page), next_cursor)
     empty = "No jobs." if filter == Filter(limit=page_options.limit) else "No jobs match."
     connection.print_list(view, _COLUMNS, (_row(now, contract, job) for contract, job in page), empty)
 
@@ -143,7 +144,7 @@ def show_events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionO
     now, history = connection.run_with_time(lambda engine: engine.scoped(tenant=tenant).jobs.history(job_id))
     events = history.entries()
     columns = (">seq", "event", "change", "when", "actor", "data")
-    connection.print_list({"events": events, "next_cursor": None}, columns, (_event_row(now, row) for row in events))
+    connection.print_list(list_view(events), columns, (_event_row(now, row) for row in events))
     for event in events:
         if event["note"] and event["event"] == CAPTURED and not connection.as_json:
             _show_log(event)

@@ -18,7 +18,16 @@ from detent.cli.option_groups import (
     TenantAuditOptions,
 )
 from detent.cli.options import App, ContractFilter, Limit, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
-from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
+from detent.cli.output import (
+    list_view,
+    pluralize,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    relative_time,
+    shorten,
+)
 from detent.core.cron import zone_of
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, options_of
@@ -61,7 +70,7 @@ def list_schedules(
     filter = Filter(contract, None, None, queue, tenant, job_type, text, page_options.cursor, limit)
     now, schedules = connection.run_with_time(lambda engine: engine.schedules.list(filter))
     page, next_cursor = page_options.paginate(schedules, lambda schedule: schedule.id)
-    view = {"schedules": [schedule_view(schedule) for schedule in page], "next_cursor": next_cursor}
+    view = list_view(map(schedule_view, page), next_cursor)
     columns = ("name", "when", "type", "next run", "last run", ">runs", ">missed", "state")
     empty = "No schedules." if filter == Filter(limit=limit) else "No schedules match."
     connection.print_list(view, columns, (_row(now, schedule) for schedule in page), empty)

@@ -7,7 +7,7 @@ import typer
 
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, expand_option_groups
 from detent.cli.options import Limit, option
-from detent.cli.output import EXIT_NO, EXIT_OK, relative_time
+from detent.cli.output import EXIT_NO, EXIT_OK, list_view, relative_time
 from detent.core.alerts import Alert, Delivery, Rule, State
 from detent.core.errors import NotFound
 from detent.core.job import Micros
@@ -44,7 +44,7 @@ def alerts(
         connection.print_result({"rules_file": text}, text.rstrip())
         return
     now, listed = connection.run_with_time(acts.list_alerts)
-    view = {"alerts": [acts.alert_view(alert) for alert in listed]}
+    view = list_view(map(acts.alert_view, listed))
     columns = ("rule", "severity", "state", "since", "summary")
     order = [State.FIRING, State.PENDING, State.RESOLVED]
     listed.sort(key=lambda alert: (order.index(State(alert.state)), alert.severity, alert.rule))
@@ -100,7 +100,7 @@ def deliveries(limit: Limit = 20, *, connection: ConnectionOptions) -> None:
         [view["rule"], view["news"], view["sink"], view["state"], view["attempts"], relative_time(now, one.created_at)]
         for view, one in zip(views, listed, strict=True)
     ]
-    connection.print_list({"deliveries": views}, columns, rows, "No deliveries yet.")
+    connection.print_list(list_view(views), columns, rows, "No deliveries yet.")
 
 
 @group.command("test")

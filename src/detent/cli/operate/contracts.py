@@ -9,7 +9,16 @@ import typer
 from detent.cli.diagnose.database import describe
 from detent.cli.option_groups import CommandGroup, ConnectionOptions
 from detent.cli.options import AsJson
-from detent.cli.output import EXIT_NO, pluralize, print_error, print_json, print_line, print_result, print_table
+from detent.cli.output import (
+    EXIT_NO,
+    list_view,
+    pluralize,
+    print_error,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
 from detent.client.connect import default_url
 from detent.core.contract import builtin
 from detent.core.contract.io import contract_from_toml
@@ -41,7 +50,7 @@ def list_contracts(connection: ConnectionOptions) -> None:
     """List the built-in contracts and those stored in this database."""
     contracts = contracts_view(_available_contracts(connection.url))
     columns = ("name", ">statuses", ">edges", ">retries", "dead letters", "")
-    connection.print_list({"contracts": contracts}, columns, map(_row, contracts))
+    connection.print_list(list_view(contracts), columns, map(_row, contracts))
 
 
 def _row(contract: ContractSummary) -> list[str | int]:

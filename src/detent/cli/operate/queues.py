@@ -7,7 +7,7 @@ import typer
 
 from detent.cli.option_groups import ActorOptions, AuditOptions, CommandGroup, ConnectionOptions
 from detent.cli.options import option
-from detent.cli.output import print_line, relative_time
+from detent.cli.output import list_view, print_line, relative_time
 from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.engine import Engine
@@ -45,7 +45,7 @@ def list_queues(connection: ConnectionOptions) -> None:
     overview = connection.run(lambda engine: engine.stats.queues())
     view, now = overview.queues_view(), overview.now
     columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
-    rows = (_row(now, queue, overview.paused.get(queue["queue"])) for queue in view["queues"])
+    rows = (_row(now, queue, overview.paused.get(queue["queue"])) for queue in view["items"])
     empty = "No queues yet. `detent enqueue TYPE` creates the first job and its queue."
     connection.print_list(view, columns, rows, empty)
     if connection.as_json:
@@ -147,7 +147,7 @@ def add(
 def list_limits(connection: ConnectionOptions) -> None:
     """List all limits."""
     limits = connection.run(lambda engine: engine.limits.list())
-    view = {"limits": [limit.as_dict() for limit in limits]}
+    view = list_view(limit.as_dict() for limit in limits)
     rows = ([limit.describe(), limit.concurrency, _format_rate(limit)] for limit in limits)
     empty = "No limits. Add one with `detent queues limit add QUEUE --concurrency N`."
     connection.print_list(view, ("applies to", ">max concurrent", "max starts"), rows, empty)
@@ -180,7 +180,7 @@ def set_tenant(
 def list_tenants(connection: ConnectionOptions) -> None:
     """List tenants that have a weight or a quota."""
     quotas = connection.run(lambda engine: engine.limits.quotas())
-    view = {"tenants": [quota._asdict() for quota in quotas]}
+    view = list_view(quota._asdict() for quota in quotas)
     rows = ([quota.tenant_id, quota.weight, quota.max_backlog, quota.max_payload] for quota in quotas)
     empty = "No tenant has a weight or a quota. Set one with `detent queues tenant set TENANT --weight N`."
     connection.print_list(view, ("tenant", ">weight", ">max waiting jobs", ">max payload bytes"), rows, empty)

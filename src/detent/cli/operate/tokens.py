@@ -7,7 +7,7 @@ import typer
 
 from detent.cli.option_groups import ActorOptions, CommandGroup, ConnectionOptions, TokenOptions
 from detent.cli.options import option, system_user
-from detent.cli.output import relative_time
+from detent.cli.output import list_view, relative_time
 from detent.core.access import NEVER, SERVER_OPERATOR, Role, Token
 from detent.core.job import Micros
 from detent.engine.control.access import token_view
@@ -83,7 +83,7 @@ def list_tokens(connection: ConnectionOptions) -> None:
     now, tokens = connection.run_with_time(lambda engine: engine.tokens.list())
     columns = ("id", "name", "role", "tenant", "queues", "types", "payloads", "created", "rotated", "status")
     empty = "No tokens. Create one with `detent token create --name YOU --role admin`."
-    view = {"tokens": [token_view(token, now) for token in tokens]}
+    view = list_view(token_view(token, now) for token in tokens)
     connection.print_list(view, columns, (_row(token, now) for token in tokens), empty)
 
 

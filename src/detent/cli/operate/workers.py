@@ -6,7 +6,7 @@ import typer
 
 from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions, expand_option_groups
 from detent.cli.options import option
-from detent.cli.output import Cell, print_list, relative_time
+from detent.cli.output import Cell, list_view, print_list, relative_time
 from detent.core.job import Micros
 from detent.engine.reads import workers as worker_acts
 from detent.engine.reads.why import is_live, queues_of, span, types_of
@@ -31,7 +31,7 @@ def workers(
     columns = ("worker", "host", ">pid", "version", "state", ">busy", ">slots", "last seen", "queues", "types")
     rows = (_row(row, overview) for row in overview.workers)
     empty = "No workers. Start one with `detent worker APP`."
-    connection.print_list({"workers": overview.views()}, columns, rows, empty)
+    connection.print_list(list_view(overview.views()), columns, rows, empty)
     if held and overview.workers and not connection.as_json:
         _print_held_jobs(overview)
 
@@ -83,7 +83,7 @@ def _send_command(worker: str, act: str, audit: AuditOptions, connection: Connec
 def list_recoveries(connection: ConnectionOptions) -> None:
     """List lost workers of the last week: jobs reclaimed, failures counted, and how long it took."""
     now, recoveries = connection.run_with_time(lambda engine: engine.workers.recoveries())
-    view = {"recoveries": [recovery.view() for recovery in recoveries]}
+    view = list_view(recovery.view() for recovery in recoveries)
     columns = ("worker", ">reclaimed", ">charged", ">failed", "duration", "completed")
     rows = (_recovery_row(now, recovery) for recovery in recoveries)
     connection.print_list(view, columns, rows, "No worker was lost in the last week.")

@@ -80,10 +80,14 @@ class Queue(TypedDict):
     paused: Pause | None
 
 
-class QueueList(TypedDict):
-    queues: list[Queue]
+class QueueControls(TypedDict):
     pauses: Annotated[list[Pause], "Paused queues, job types and tenants."]
     limits: list[LimitResponse]
+
+
+class QueueList(QueueControls):
+    items: list[Queue]
+    next_cursor: Annotated[str | None, "Always null: the list has one page."]
 
 
 class PauseResponse(TypedDict):
@@ -92,8 +96,9 @@ class PauseResponse(TypedDict):
     paused: bool
 
 
-class Overview(QueueList):
+class Overview(QueueControls):
     at: Timestamp
+    queues: list[Queue]
     counted_at: Annotated[Timestamp | None, "When jobs, phases and statuses were counted; null before that."]
     jobs: Annotated[int | None, "Number of jobs."]
     phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
@@ -174,6 +179,15 @@ class WorkerCommand(TypedDict):
     at: Timestamp
 
 
+class BlockedLoop(TypedDict):
+    """Code that blocks the event loop of a worker, so that no other job of that worker runs meanwhile."""
+
+    since: Timestamp
+    location: Annotated[str, "File, line and function."]
+    job_id: Annotated[str | None, "The job whose handler blocks it; null if it is not known."]
+    job_type: str | None
+
+
 class Worker(TypedDict):
     """A worker, the jobs it holds, and the last command to it."""
 
@@ -191,6 +205,7 @@ class Worker(TypedDict):
     lease_seconds: float
     started_at: Timestamp
     seen_at: Annotated[Timestamp, "Its last heartbeat."]
+    blocked: Annotated[BlockedLoop | None, "What blocks its event loop now."]
     held: list[HeldJob]
     order: WorkerCommand | None
 

@@ -41,7 +41,8 @@ class Stats:
     def queues_view(self) -> operations.QueueList:
         names = sorted({row.queue for row in self.backlog} | set(self.paused))
         return {
-            "queues": [self._queue(name) for name in names],
+            "items": [self._queue(name) for name in names],
+            "next_cursor": None,
             "pauses": [show(operations.Pause, pause) for pause in self.pauses],
             "limits": [limit_view(limit) for limit in self.limits],
         }

@@ -1,5 +1,6 @@
 """Workers: the jobs they hold, the commands sent to them, and the jobs that were taken back from lost workers."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,9 +51,18 @@ class WorkerOverview:
             job_types=types_of(row),
             load=round(row.busy / row.slots, 3) if row.slots else 0.0,
             lease_seconds=row.lease / SECOND,
+            blocked=_blocked_loop(row),
             held=[show(operations.HeldJob, job) for job in self.held.get(row.id, [])],
             order=show(operations.WorkerCommand, command) if command else None,
         )
+
+
+def _blocked_loop(row: WorkerRow) -> operations.BlockedLoop | None:
+    if row.blocked is None:
+        return None
+    block = json.loads(row.blocked)
+    names = {name: block.get(name) for name in ("job_id", "job_type")}
+    return show(operations.BlockedLoop, None, since=iso(block["since"]), location=block["location"], **names)
 
 
 class Workers(Service):

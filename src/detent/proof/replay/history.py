@@ -50,7 +50,8 @@ def replay_history(contract: Contract, names: list[str]) -> HistoryReplay:
 def read_history(text: str) -> list[str]:
     """Read event names from a JSON array or JSON lines; each entry is a name or an object with `event` or `type`.
 
-    Also reads the output of `detent jobs events --json`, an object with the array in `events`. Raises InvalidInput.
+    Also reads the output of `detent jobs events --json`, an object with the array in `items`, and a line of `detent
+    jobs export`, which has it in `events`. Raises InvalidInput.
     """
     stripped = text.strip()
     if not stripped:
@@ -61,8 +62,10 @@ def read_history(text: str) -> list[str]:
     if len(lines) > 1 and stripped.startswith("{") and not lines[0][1].rstrip().endswith("}"):
         lines = [(1, stripped)]
     values = [_parse(line, f"line {number}") for number, line in lines]
-    if len(values) == 1 and isinstance(values[0], dict) and isinstance(values[0].get("events"), list):
-        return _names(values[0]["events"], "entry")
+    if len(values) == 1 and isinstance(values[0], dict):
+        for key in ("items", "events"):
+            if isinstance(entries := values[0].get(key), list):
+                return _names(entries, "entry")
     return _names(values, "line")
 
 

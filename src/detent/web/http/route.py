@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -21,7 +22,7 @@ from detent.engine.reads import responses, views
 from detent.engine.reads.responses import JsonObject
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.prepare import Submitted
-from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, list_model, model_of
+from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, is_list_type, list_model, model_of
 
 from .authentication import SAFE, Caller
 from .idempotency import ViewReference, run_idempotent
@@ -227,17 +228,20 @@ class Router(APIRouter):
         needs: Power | None,
         *,
         status: int = 200,
-        key: str | None = None,
         shared: str | None = None,
         responses: dict[int, Any] | None = None,
         extra: dict[str, Any] | None = None,
-        **options: Any,
+        name: str | None = None,
+        tags: list[str | Enum] | None = None,
+        include_in_schema: bool = True,
     ) -> Callable[[H], H]:
         """Declare a route. Its answer, a JSON object, is what the handler returns; the return type documents it.
 
+        A handler of a list returns list[...], or Paged[...] with the cursor of the next page; the answer is
+        {"items": [...], "next_cursor": ...}.
+
         needs: the power the caller must have; None makes the route public.
         status: of the answer; a handler that returns a Response chooses its own.
-        key: of the list that the handler returns; for a page it returns (list, cursor of the next page or None).
         shared: what the route is about, if tokens that are limited to a tenant, queues or types have no access to it.
         responses: status code -> answer or OpenAPI response object, for handlers that return a Response.
         extra: members to add to the OpenAPI operation.
@@ -248,38 +252,51 @@ class Router(APIRouter):
             declared.setdefault("security", [{"bearer": []}])
 
         def add(handler: H) -> H:
-            @wraps(handler)
-            async def endpoint(**arguments: Any) -> Response:
-                if shared is not None:
-                    arguments["request"].caller.require_all_tenants(shared)
-                    arguments["request"].caller.require_all_queues(shared)
-                answer = await handler(**arguments)
-                if key is not None:
-                    answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
-                response = answer if isinstance(answer, Response) else json_response(answer, status)
-                if needs is not None:
-                    expires = expiry_to_announce(arguments["request"].caller, arguments["request"].engine.store.now())
-                    response.headers.update({"Detent-Token-Expires": expires} if expires else {})
-                return response
-
             returned = handler.__annotations__["return"]
-            answers = responses or {status: {"model": list_model(key, returned)} if key else returned}
-            documented: dict[int | str, dict[str, Any]] = {
-                code: answer if isinstance(answer, dict) else {"model": model_of(answer)}
-                for code, answer in answers.items()
-            }
+            answers = responses or {status: {"model": list_model(returned)} if is_list_type(returned) else returned}
             self.api_route(
                 path,
                 methods=[method],
                 response_model=None,
                 status_code=min(answers),
-                responses={**PROBLEMS, **documented},
+                responses={**PROBLEMS, **_documented(answers)},
                 openapi_extra=declared,
-                **options,
-            )(endpoint)
+                name=name,
+                tags=tags,
+                include_in_schema=include_in_schema,
+            )(_endpoint(handler, status, shared, is_public=needs is None))
             return handler
 
         return add
+
+
+def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -> Callable[..., Any]:
+    """The handler with what `Router.route_for` adds to it: the check of the caller's limits, and the response."""
+    is_list = is_list_type(handler.__annotations__["return"])
+
+    @wraps(handler)
+    async def endpoint(**arguments: Any) -> Response:
+        request: ApiRequest = arguments["request"]
+        if shared is not None:
+            request.caller.require_all_tenants(shared)
+            request.caller.require_all_queues(shared)
+        answer = await handler(**arguments)
+        if is_list:
+            items, next_cursor = answer if isinstance(answer, tuple) else (answer, None)
+            answer = {"items": items, "next_cursor": next_cursor}
+        response = answer if isinstance(answer, Response) else json_response(answer, status)
+        if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
+            response.headers["Detent-Token-Expires"] = at
+        return response
+
+    return endpoint
+
+
+def _documented(answers: dict[int, Any]) -> dict[int | str, dict[str, Any]]:
+    """status code -> OpenAPI response object"""
+    return {
+        code: answer if isinstance(answer, dict) else {"model": model_of(answer)} for code, answer in answers.items()
+    }
 
 
 def expiry_to_announce(caller: Caller, now: Micros) -> str | None:

@@ -80,13 +80,18 @@ def model_of(answer: Any) -> Any:
     return create_model(answer.__name__, __doc__=answer.__doc__, **fields)
 
 
-def list_model(key: str, returned: Any) -> Any:
-    """The model of an answer with a list under this key; for a page (rows, cursor) also with next_cursor."""
+def is_list_type(returned: Any) -> bool:
+    """Whether a handler with this return type answers a list: list[...] or Paged[...]."""
+    origin: Any = get_origin(returned)
+    return origin in (list, tuple)
+
+
+def list_model(returned: Any) -> Any:
+    """The model of a list: a handler returns list[...], or (list, cursor of the next page) if the list has pages."""
     is_page = get_origin(returned) is tuple
     items = get_args(returned)[0] if is_page else returned
-    fields: dict[str, Any] = {key: (_with_models(items), ...)}
-    if is_page:
-        fields["next_cursor"] = (str | None, Field(description="Null on the last page."))
+    last = "Cursor of the next page; null on the last one." if is_page else "Always null: the list has one page."
+    fields: dict[str, Any] = {"items": (_with_models(items), ...), "next_cursor": (str | None, Field(description=last))}
     return create_model(f"{get_args(items)[0].__name__}List", **fields)
 
 

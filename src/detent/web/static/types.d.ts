@@ -70,8 +70,9 @@ export interface Job {
   view: Record<string, unknown>;
 }
 
-export interface JobList {
-  jobs: Job[];
+/** A list as the API answers it; `next_cursor` is null on the last page. */
+export interface Page<Item> {
+  items: Item[];
   next_cursor: string | null;
 }
 
@@ -86,11 +87,6 @@ export interface JobEvent {
   execution_no: number;
   data: Record<string, unknown>;
   note: boolean;
-}
-
-export interface JobEvents {
-  events: JobEvent[];
-  next_cursor: string | null;
 }
 
 /** An event as the live stream delivers it. */
@@ -247,11 +243,6 @@ export interface DeadLetter {
   proposed_reason: string | null;
 }
 
-export interface DeadLetterList {
-  items: DeadLetter[];
-  next_cursor: string | null;
-}
-
 /** Result of a bulk action on dead letters. `for_two`: items that two people must discard one by one. */
 export interface DeadLettersDone {
   matched: number;
@@ -320,8 +311,7 @@ export interface Queue {
   paused: Pause | null;
 }
 
-export interface QueueList {
-  queues: Queue[];
+export interface QueueList extends Page<Queue> {
   pauses: Pause[];
 }
 
@@ -436,11 +426,6 @@ export interface AuditEntry {
   tenant_id: string | null;
   reason: string | null;
   data: Record<string, unknown> | null;
-}
-
-export interface AuditPage {
-  items: AuditEntry[];
-  next_cursor: string | null;
 }
 
 export interface Token {

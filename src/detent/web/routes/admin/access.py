@@ -28,7 +28,7 @@ class SessionRequest(schemas.RequestBody):
     token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 
 
-@router.route_for("GET", "/tokens", Power.ADMIN, key="tokens")
+@router.route_for("GET", "/tokens", Power.ADMIN)
 async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
     now = request.engine.store.now()
@@ -95,7 +95,7 @@ class AuditFilter(Page):
     subject: schemas.Name | None = Field(None, description="Only actions on this id or name.")
 
 
-@router.route_for("GET", "/audit", Power.ADMIN, key="items")
+@router.route_for("GET", "/audit", Power.ADMIN)
 async def list_audit_entries(
     request: ApiRequest, query: Annotated[AuditFilter, Query()]
 ) -> Paged[responses.AuditEntry]:

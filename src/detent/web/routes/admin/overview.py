@@ -37,11 +37,13 @@ async def get_overview(request: ApiRequest) -> JsonObject:
         engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()),
     )
     workers = live_workers_view(queues.workers, queues.now)
-    at = iso(engine.store.now())
+    queue_list = queues.queues_view()
     return {
-        "at": at,
+        "at": iso(engine.store.now()),
         **(counts or _NOT_COUNTED),
-        **queues.queues_view(),
+        "queues": queue_list["items"],
+        "pauses": queue_list["pauses"],
+        "limits": queue_list["limits"],
         "dead_letters": dead_letters,
         "workers": workers,
     }

@@ -100,7 +100,7 @@ def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
         request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
-@router.route_for("GET", "/contracts", Power.READ, key="contracts", tags=["contracts"])
+@router.route_for("GET", "/contracts", Power.READ, tags=["contracts"])
 async def list_contracts(request: ApiRequest) -> list[operations.ContractSummary]:
     """List the built-in contracts and those stored in the database."""
     return contracts_view(request.engine.contracts)
@@ -118,7 +118,7 @@ async def get_contract(request: ApiRequest, name: ContractName) -> operations.Co
     return contract_view(contracts[name])
 
 
-@router.route_for("GET", "/limits", Power.READ, key="limits", shared="limits")
+@router.route_for("GET", "/limits", Power.READ, shared="limits")
 async def list_limits(request: ApiRequest) -> list[operations.LimitResponse]:
     """List all limits."""
     return [limit_view(limit) for limit in await request.engine.limits.list()]
@@ -143,7 +143,7 @@ async def remove_limit(request: ApiRequest, body: LimitScope) -> operations.Limi
     return limit_view(await request.engine.limits.remove(request.acting(body), **body.fields()))
 
 
-@router.route_for("GET", "/tenants", Power.READ, key="tenants")
+@router.route_for("GET", "/tenants", Power.READ)
 async def list_tenants(request: ApiRequest) -> list[operations.QuotaResponse]:
     """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
     request.caller.require_all_queues("tenant quotas")

@@ -66,7 +66,7 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", Power.READ, key="schedules")
+@router.route_for("GET", "/schedules", Power.READ)
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Paged[responses.Schedule]:
     """List schedules, newest first."""
     filter = replace(query.filter(request.caller), limit=query.limit + 1)

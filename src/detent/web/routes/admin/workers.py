@@ -31,13 +31,13 @@ async def get_stats(request: ApiRequest) -> JsonObject:
     return await request.web.shared_counts.get("" if tenant is None else f"tenant {tenant}", request.engine.stats.view)
 
 
-@router.route_for("GET", "/workers", Power.READ, key="workers", shared="workers")
+@router.route_for("GET", "/workers", Power.READ, shared="workers")
 async def list_workers(request: ApiRequest) -> list[operations.Worker]:
     """List the workers and the jobs each one holds. A worker without a heartbeat for three leases is not live."""
     return (await request.engine.workers.overview()).views()
 
 
-@router.route_for("GET", "/workers/recoveries", Power.READ, key="recoveries", shared="workers")
+@router.route_for("GET", "/workers/recoveries", Power.READ, shared="workers")
 async def list_recoveries(request: ApiRequest) -> list[operations.WorkerRecovery]:
     """List the jobs that were reclaimed from lost workers within the last week, by worker."""
     return [recovery.view() for recovery in await request.engine.workers.recoveries()]
@@ -61,13 +61,13 @@ async def stop_worker(
     return show(operations.WorkerCommand, command)
 
 
-@router.route_for("GET", "/alerts", Power.READ, key="alerts", shared="alerts", tags=["alerts"])
+@router.route_for("GET", "/alerts", Power.READ, shared="alerts", tags=["alerts"])
 async def list_alerts(request: ApiRequest) -> list[operations.Alert]:
     """List the alerts that are pending or firing, and those resolved last."""
     return [alerts.alert_view(alert) for alert in await alerts.list_alerts(request.engine)]
 
 
-@router.route_for("GET", "/alerts/deliveries", Power.READ, key="deliveries", shared="alerts", tags=["alerts"])
+@router.route_for("GET", "/alerts/deliveries", Power.READ, shared="alerts", tags=["alerts"])
 async def list_alert_deliveries(
     request: ApiRequest, query: Annotated[DeliveryQuery, Query()]
 ) -> list[operations.AlertDelivery]:

@@ -93,7 +93,7 @@ class ApprovalFilter(Page):
     role: schemas.Name | None = Field(None, description="Only approvals that a person with this role may decide.")
 
 
-@router.route_for("GET", "/approvals", Power.READ, key="items")
+@router.route_for("GET", "/approvals", Power.READ)
 async def list_approvals(
     request: ApiRequest, query: Annotated[ApprovalFilter, Query()]
 ) -> Paged[responses.PendingApproval]:

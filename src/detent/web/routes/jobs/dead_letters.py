@@ -50,7 +50,7 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-@router.route_for("GET", "/dlq/items", Power.READ, key="items")
+@router.route_for("GET", "/dlq/items", Power.READ)
 async def list_dead_letters(
     request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]
 ) -> Paged[responses.DeadLetter]:

@@ -121,7 +121,7 @@ def _whole_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@router.route_for("GET", "/jobs", Power.READ, key="jobs")
+@router.route_for("GET", "/jobs", Power.READ)
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Paged[responses.Job]:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     page, cursor = await request.engine.jobs.page(query.filter(request.caller))
@@ -154,7 +154,7 @@ class EventPageQuery(Page):
         return entries[end - self.limit : end], str(end) if end < len(entries) else None
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", Power.READ, key="events")
+@router.route_for("GET", "/jobs/{job_id}/events", Power.READ)
 async def list_job_events(
     request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]
 ) -> Paged[responses.Event]:

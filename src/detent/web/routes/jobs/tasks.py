@@ -49,7 +49,7 @@ async def get_task(request: ApiRequest, task_id: TaskId) -> JsonObject:
     return request.task_view((await _history(request, task_id)).job)
 
 
-@router.route_for("GET", "/tasks/{task_id}/events", Power.READ, key="events")
+@router.route_for("GET", "/tasks/{task_id}/events", Power.READ)
 async def list_task_events(
     request: ApiRequest, task_id: TaskId, query: Annotated[EventPageQuery, Query()]
 ) -> Paged[responses.TaskEvent]:

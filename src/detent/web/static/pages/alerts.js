@@ -1,6 +1,6 @@
 // Alerts that are firing, pending or resolved, and their deliveries to the notification channels.
 
-/** @import { Alert, AlertDelivery, Table } from "../types.d.ts" */
+/** @import { Alert, AlertDelivery, Page, Table } from "../types.d.ts" */
 
 import { badge, card } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
@@ -65,9 +65,9 @@ function draw(root, { alerts, deliveries }) {
 }
 
 async function load() {
-  /** @type {[{ alerts: Alert[] }, { deliveries: AlertDelivery[] }]} */
-  const [{ alerts }, { deliveries }] = await Promise.all([get("alerts"), get("alerts/deliveries")]);
-  return { alerts, deliveries };
+  /** @type {[Page<Alert>, Page<AlertDelivery>]} */
+  const [alerts, deliveries] = await Promise.all([get("alerts"), get("alerts/deliveries")]);
+  return { alerts: alerts.items, deliveries: deliveries.items };
 }
 
 startPage({ load, draw, poll: 3000, concerns: () => false });

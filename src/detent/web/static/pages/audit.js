@@ -1,6 +1,6 @@
 // The audit log: who did what, when and why.
 
-/** @import { AuditEntry, AuditPage, Table } from "../types.d.ts" */
+/** @import { AuditEntry, Page, Table } from "../types.d.ts" */
 
 import { pager } from "../components/elements.js";
 import { jsonTree } from "../components/json_tree.js";
@@ -62,7 +62,7 @@ function build(root) {
 
 /**
  * @param {HTMLElement} root
- * @param {AuditPage} page
+ * @param {Page<AuditEntry>} page
  */
 function draw(root, { items, next_cursor }) {
   view ??= build(root);

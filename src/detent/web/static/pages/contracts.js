@@ -1,6 +1,6 @@
 // The list of contracts in this database.
 
-/** @import { ContractSummary, Table } from "../types.d.ts" */
+/** @import { ContractSummary, Page, Table } from "../types.d.ts" */
 
 import { tag } from "../components/elements.js";
 import { table } from "../components/table.js";
@@ -23,9 +23,9 @@ const nameCell = (contract) => [
 
 /**
  * @param {HTMLElement} root
- * @param {{ contracts: ContractSummary[] }} data
+ * @param {Page<ContractSummary>} page
  */
-function draw(root, { contracts }) {
+function draw(root, { items }) {
   rows ??= table(t("page.contracts"), [
     { label: t("col.name"), cell: nameCell },
     { label: t("col.statuses"), class: "number", cell: ({ statuses }) => formatNumber(statuses) },
@@ -34,7 +34,7 @@ function draw(root, { contracts }) {
     { label: t("page.dead_letters"), cell: ({ dead_letters }) => t(dead_letters ? "yes" : "no") },
   ]);
   if (rows.node.parentNode !== root) fill(root, h("p", { class: "soft" }, t("contracts.lead")), rows.node);
-  rows.show(contracts, ({ name }) => name);
+  rows.show(items, ({ name }) => name);
 }
 
 startPage({ load: () => get("contracts"), draw, concerns: () => false });

@@ -1,6 +1,6 @@
 // The list of dead letters: jobs that failed permanently. They can be requeued as new jobs or discarded.
 
-/** @import { DeadLetter, DeadLetterList, Table } from "../types.d.ts" */
+/** @import { DeadLetter, Page, Table } from "../types.d.ts" */
 
 import { button, linkWithId, pager } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
@@ -42,9 +42,9 @@ function onFilterChange() {
 /** @param {string} key */
 async function suggest(key) {
   if (key === "contract") {
-    /** @type {{ contracts: { name: string }[] }} */
-    const { contracts } = await get("contracts");
-    return contracts.map(({ name }) => name);
+    /** @type {Page<{ name: string }>} */
+    const { items } = await get("contracts");
+    return items.map(({ name }) => name);
   }
   const values = shown.map((item) => (key === "queue" ? item.queue : key === "type" ? item.job_type : item.tenant_id));
   return [...new Set(values)].sort();
@@ -117,7 +117,7 @@ const buildTable = () =>
 
 async function load() {
   const key = requestKey();
-  /** @type {DeadLetterList} */
+  /** @type {Page<DeadLetter>} */
   const page = await get("dlq/items", {
     ...query(),
     status: status === "all" ? null : status,
@@ -129,7 +129,7 @@ async function load() {
 
 /**
  * @param {HTMLElement} root
- * @param {{ page: DeadLetterList, key: string }} data
+ * @param {{ page: Page<DeadLetter>, key: string }} data
  */
 function draw(root, { page, key }) {
   view ??= build(root);

@@ -1,6 +1,6 @@
 // One job: its state, why it is in it, its timeline, details, payload and result, and the actions that are allowed.
 
-/** @import { Job, JobDetail, JobEvent, JobEvents, JobView, Why } from "../types.d.ts" */
+/** @import { Job, JobDetail, JobEvent, JobView, Page, Why } from "../types.d.ts" */
 
 import { badge, card, copyButton } from "../components/elements.js";
 import { jsonCard } from "../components/json_tree.js";
@@ -72,9 +72,9 @@ async function loadHistory() {
   /** @type {string | null} */
   let cursor = null;
   do {
-    /** @type {JobEvents} */
+    /** @type {Page<JobEvent>} */
     const page = await get(`${path}/events`, { cursor, limit: EVENTS_PER_REQUEST });
-    history.push(...page.events);
+    history.push(...page.items);
     cursor = page.next_cursor;
   } while (cursor && history.length < MOST_EVENTS);
   return history;

@@ -1,6 +1,6 @@
 // The list of jobs by filter, newest first, and actions on many of them.
 
-/** @import { Contract, Job, JobList, Queue, Table } from "../types.d.ts" */
+/** @import { Contract, Job, Page, Queue, Table } from "../types.d.ts" */
 
 import { actionButton, button, linkWithId, pager } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
@@ -45,17 +45,15 @@ async function suggest(key) {
   if (key === "phase") return PHASES;
   if (key === "tenant") return sortedUnique(shown.map((job) => job.tenant_id));
   if (key === "contract" || key === "status") {
-    /** @type {{ contracts: { name: string }[] }} */
-    const answer = await get("contracts");
-    const names = answer.contracts.map(({ name }) => name);
+    /** @type {Page<{ name: string }>} */
+    const { items } = await get("contracts");
+    const names = items.map(({ name }) => name);
     if (key === "contract") return names;
     return sortedUnique([...(await loadContracts(names)).values()].flatMap(({ statuses }) => Object.keys(statuses)));
   }
-  /** @type {{ queues: Queue[] }} */
-  const { queues } = await get("queues");
-  return key === "queue"
-    ? queues.map(({ queue }) => queue)
-    : sortedUnique(queues.flatMap(({ job_types }) => job_types));
+  /** @type {Page<Queue>} */
+  const { items } = await get("queues");
+  return key === "queue" ? items.map(({ queue }) => queue) : sortedUnique(items.flatMap(({ job_types }) => job_types));
 }
 
 /** @param {string[]} values */
@@ -143,17 +141,17 @@ async function load() {
   const requested = { filter, cursor: cursors.at(-1) };
   let page = await loadPage(requested.cursor);
   for (let requests = 1; searching && requests <= MOST_SEARCH_REQUESTS && filter === requested.filter; requests += 1) {
-    if (page.jobs.length || !page.next_cursor) break;
+    if (page.items.length || !page.next_cursor) break;
     cursors.push(page.next_cursor);
     page = await loadPage(page.next_cursor);
   }
   if (searching && filter === requested.filter) {
     searching = false;
-    if (!page.jobs.length && !page.next_cursor) cursors = [];
+    if (!page.items.length && !page.next_cursor) cursors = [];
     requested.cursor = cursors.at(-1);
     if (cursors.length) updateAddress();
   }
-  for (const [name, contract] of await loadContracts(page.jobs.map((job) => job.contract))) {
+  for (const [name, contract] of await loadContracts(page.items.map((job) => job.contract))) {
     contracts.set(name, contract);
   }
   return { page, requested };
@@ -161,19 +159,19 @@ async function load() {
 
 /**
  * @param {string | undefined} cursor
- * @returns {Promise<JobList>}
+ * @returns {Promise<Page<Job>>}
  */
 const loadPage = (cursor) => get("jobs", { ...query(), cursor, limit: PAGE_SIZE });
 
 /**
  * @param {HTMLElement} root
- * @param {{ page: JobList, requested: { filter: string, cursor: string | undefined } }} data
+ * @param {{ page: Page<Job>, requested: { filter: string, cursor: string | undefined } }} data
  */
 function draw(root, { page, requested }) {
   view ??= build(root);
   if (requested.filter !== filter || requested.cursor !== cursors.at(-1)) return;
   const { next_cursor } = page;
-  shown = page.jobs;
+  shown = page.items;
   for (const tab of childElements(view.tabs)) tab.setAttribute("aria-pressed", String(tab.dataset.value === filter));
   showRows(view.list, view.rows, shown, ({ id }) => id, () => noJobs(next_cursor));
   const onNewer = () => {

@@ -1,6 +1,6 @@
 // Overview: jobs by phase, contract and status; throughput and latency; queues, workers, dead letters, alerts.
 
-/** @import { Alert, Contract, Overview, Phase, Queue, Series, Span, Table } from "../types.d.ts" */
+/** @import { Alert, Contract, Overview, Page, Phase, Queue, Series, Span, Table } from "../types.d.ts" */
 
 import { lineChart } from "../charts/line_chart.js";
 import { shareBar } from "../charts/share_bar.js";
@@ -130,14 +130,14 @@ function spanTabs() {
 /** Null for a token of one tenant: the overview covers all tenants. @returns {Promise<OverviewData | null>} */
 async function load() {
   if (tenant) return null;
-  /** @type {[Overview, Series | null, { alerts: Alert[] } | null]} */
+  /** @type {[Overview, Series | null, Page<Alert> | null]} */
   const [overview, series, alerts] = await Promise.all([
     get("overview"),
     get("series", { span }).catch(() => null),
     get("alerts").catch(() => null),
   ]);
   const contracts = await loadContracts(Object.keys(overview.statuses ?? {}));
-  return { overview, series, alerts: alerts?.alerts ?? null, contracts };
+  return { overview, series, alerts: alerts?.items ?? null, contracts };
 }
 
 /**

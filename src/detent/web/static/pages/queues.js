@@ -1,6 +1,6 @@
 // Queues: how many jobs are ready, scheduled and running; pause and resume; limits.
 
-/** @import { Limit, Pause, Queue, QueueList, Table } from "../types.d.ts" */
+/** @import { Limit, Page, Pause, Queue, QueueList, Table } from "../types.d.ts" */
 
 import { field, formDialog, reasonField, textOf } from "../components/dialog.js";
 import { actionButton, badge, button, tag } from "../components/elements.js";
@@ -138,14 +138,14 @@ function stateCell({ paused }) {
 }
 
 async function load() {
-  /** @type {[QueueList, { limits: Limit[] }]} */
+  /** @type {[QueueList, Page<Limit>]} */
   const [queues, limits] = await Promise.all([get("queues"), get("limits")]);
-  return { ...queues, ...limits };
+  return { queues: queues.items, pauses: queues.pauses, limits: limits.items };
 }
 
 /**
  * @param {HTMLElement} root
- * @param {QueueList & { limits: Limit[] }} data
+ * @param {{ queues: Queue[], pauses: Pause[], limits: Limit[] }} data
  */
 function draw(root, { queues, pauses, limits }) {
   view ??= build(root);

@@ -1,6 +1,6 @@
 // Schedules: their timing and next run; add, edit, pause, resume, backfill, remove.
 
-/** @import { Schedule, SchedulePreview, Table } from "../types.d.ts" */
+/** @import { Page, Schedule, SchedulePreview, Table } from "../types.d.ts" */
 
 import { formDialog, openDialog, reasonField, textOf } from "../components/dialog.js";
 import { actionButton, badge, button, tag } from "../components/elements.js";
@@ -161,12 +161,12 @@ function actionsCell(schedule) {
 
 /**
  * @param {HTMLElement} root
- * @param {{ schedules: Schedule[] }} data
+ * @param {Page<Schedule>} page
  */
-function draw(root, { schedules }) {
+function draw(root, { items }) {
   view ??= build(root);
   const empty = () => emptyState(t("schedules.none"), t("schedules.none.more"));
-  showRows(view.list, view.rows, schedules, ({ id }) => id, empty);
+  showRows(view.list, view.rows, items, ({ id }) => id, empty);
 }
 
 const refresh = startPage({

@@ -1,6 +1,6 @@
 // API tokens: create, show once, revoke.
 
-/** @import { Table, Token } from "../types.d.ts" */
+/** @import { Page, Table, Token } from "../types.d.ts" */
 
 import { field, formDialog, showToken, textOf } from "../components/dialog.js";
 import { actionButton, badge, button } from "../components/elements.js";
@@ -125,12 +125,12 @@ function stateCell({ valid, revoked_at, expires_soon }) {
 
 /**
  * @param {HTMLElement} root
- * @param {{ tokens: Token[] }} data
+ * @param {Page<Token>} page
  */
-function draw(root, { tokens }) {
+function draw(root, { items }) {
   view ??= build(root);
   const empty = () => emptyState(t("tokens.none"), t("tokens.none.more"));
-  showRows(view.list, view.rows, tokens, ({ id }) => id, empty);
+  showRows(view.list, view.rows, items, ({ id }) => id, empty);
 }
 
 const refresh = startPage({ load: () => get("tokens"), draw, concerns: () => false, every: 300, poll: 10_000 });

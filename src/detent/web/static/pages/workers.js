@@ -1,6 +1,6 @@
 // Workers: their state, load and jobs, and the commands to drain or stop them.
 
-/** @import { Table, Worker } from "../types.d.ts" */
+/** @import { Page, Table, Worker } from "../types.d.ts" */
 
 import { shareBar } from "../charts/share_bar.js";
 import { formDialog, reasonField, textOf } from "../components/dialog.js";
@@ -97,12 +97,12 @@ const actionsCell = (worker) =>
 
 /**
  * @param {HTMLElement} root
- * @param {{ workers: Worker[] }} data
+ * @param {Page<Worker>} page
  */
-function draw(root, { workers }) {
+function draw(root, { items }) {
   view ??= build(root);
   const empty = () => emptyState(t("workers.none"), t("workers.none.more"));
-  showRows(view.list, view.rows, workers, ({ id }) => id, empty);
+  showRows(view.list, view.rows, items, ({ id }) => id, empty);
 }
 
 const refresh = startPage({ load: () => get("workers"), draw, poll: 2000, concerns: () => false });
