@@ -1,43 +1,179 @@
-// A worker over HTTP in Node 18 or newer, without packages.
+// A worker over HTTP in Node 18 or newer, without packages: steps, a wait, children, progress, logs, drain, cancel.
 // node http_worker.mjs http://127.0.0.1:8400 [TOKEN]
+
+import { createHash } from "node:crypto";
+import { hostname } from "node:os";
 
 const [base, token] = process.argv.slice(2);
 const name = "plain-node";
-const lease = 30;
+const lease = Number(process.env.LEASE_SECONDS ?? 30);
+const slots = 4;
 
 async function post(action, body) {
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
-  const url = `${base}/api/v1/worker/${action}`;
-  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-  const data = await response.json();
-  if (!response.ok) throw new Error(`${data.code}: ${data.detail}`);
-  return data;
+  for (let pause = 500;; pause = Math.min(pause * 2, 15_000)) {
+    let answer;
+    try {
+      const request = { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) };
+      const response = await fetch(`${base}/api/v1/worker/${action}`, request);
+      answer = await response.json();
+      if (response.ok) return answer;
+    } catch (error) {
+      answer = { code: "UNREACHABLE", detail: error.message, retryable: true };
+    }
+    if (!answer.retryable) throw Object.assign(new Error(answer.detail), { code: answer.code });
+    await new Promise((done) => setTimeout(done, pause)); // every call may be repeated
+  }
 }
 
+class Suspend extends Error {
+  constructor(wait) {
+    super(`waiting for ${wait.name}`);
+    this.wait = wait;
+  }
+}
+class CancelRequested extends Error {}
+
+/** What a handler can do with its job. After a wait, a retry or a crash the handler starts again from its first line. */
+class Context {
+  constructor(job, execution) {
+    this.job = job;
+    this.execution = execution; // shared with the heartbeats: whether to go on
+    this.lease = { job_id: job.id, token: job.token };
+  }
+
+  check() {
+    if (this.execution.lost) throw new Error("the lease is lost");
+    if (this.execution.cancel !== undefined) throw new CancelRequested(this.execution.cancel ?? "cancelled");
+  }
+
+  /** Calls fn once and records its result; later executions get the recorded result. */
+  async step(stepName, fn, ...args) {
+    this.check();
+    this.recorded ??= new Map((await post("steps", this.lease)).items.map((step) => [step.name, step]));
+    const digest = createHash("sha256").update(JSON.stringify(args)).digest("hex");
+    const known = this.recorded.get(stepName);
+    if (known && known.digest !== digest) throw new Error(`step ${stepName} was recorded with other arguments`);
+    if (known) return known.result;
+    const result = await fn(...args);
+    return (await post("steps/record", { ...this.lease, name: stepName, digest, result })).result;
+  }
+
+  /** The data of a signal, or null after the timeout. The job leaves the worker until then. */
+  async waitFor(signalName, timeout_seconds = null) {
+    this.check();
+    const signal = (await post("signals", this.lease)).items.find((each) => each.name === signalName);
+    if (!signal) throw new Suspend({ name: signalName, timeout_seconds });
+    return signal.timed_out ? null : signal.data;
+  }
+
+  /** The results of children, in order. The job leaves the worker until all have ended or one has failed. */
+  async gather(children) {
+    this.check();
+    const states = (await post("children", { ...this.lease, children })).items;
+    const failed = states.find((child) => child.ended && !child.succeeded);
+    if (failed) throw new Error(`child ${failed.name} ended as ${failed.status}: ${failed.error_message}`);
+    const unfinished = states.filter((child) => !child.ended).map((child) => child.id);
+    if (unfinished.length) throw new Suspend({ name: "gather", children: unfinished });
+    return states.map((child) => child.result);
+  }
+
+  progress(share, message = "") {
+    this.check();
+    return post("progress", { ...this.lease, share, message });
+  }
+
+  log(message, level = "INFO") {
+    return post("logs", { ...this.lease, lines: [{ level, message }] });
+  }
+}
+
+const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 const handlers = {
-  "greet.node": async (payload) => ({ greeting: `Hello, ${payload.name}!` }),
+  "greet.node": async (_, payload) => ({ greeting: `Hello, ${payload.name}!` }),
+
+  // Packs an order: reserves it in a step, waits for its payment, packs each item in a child, reports progress.
+  "order.node": async (ctx, { order, items }) => {
+    const reserved = await ctx.step("reserve", async (id) => ({ id, shelf: Math.ceil(Math.random() * 100) }), order);
+    await ctx.log(`order ${order} is reserved on shelf ${reserved.shelf}`);
+    const payment = await ctx.waitFor("paid", 3600);
+    if (payment === null) throw Object.assign(new Error("not paid in time"), { code: "NOT_PAID", retryable: false });
+    await ctx.progress(0.5, "paid");
+    const packed = await ctx.gather(
+      items.map((item) => ({ name: `pack ${item}`, job_type: "pack.node", payload: { item } })),
+    );
+    await ctx.progress(1, "packed");
+    return { shelf: reserved.shelf, amount: payment.amount, packed };
+  },
+
+  "pack.node": async (_, { item }) => `${item} in a box`,
+
+  // A long handler looks at ctx.check() often: it throws when somebody has cancelled the job.
+  "count.node": async (ctx, { to }) => {
+    for (let number = 0; number < to; number += 1) {
+      await sleep(0.1);
+      await ctx.progress(number / to, `${number} of ${to}`);
+    }
+    return to;
+  },
 };
 
+const held = new Map(); // job id -> {token, execution}
+let leaving = false;
+
 async function work(job) {
-  const held = { [job.id]: job.token };
-  const heartbeat = setInterval(
-    () => post("heartbeat", { worker: name, held, lease_seconds: lease }).catch(console.error),
-    (lease * 1000) / 3,
-  );
+  const execution = { lost: false, cancel: undefined };
+  held.set(job.id, { token: job.token, execution });
   let outcome;
   try {
-    outcome = { outcome: "succeed", result: await handlers[job.job_type](job.payload) };
+    outcome = { outcome: "succeed", result: await handlers[job.job_type](new Context(job, execution), job.payload) };
   } catch (error) {
-    outcome = { outcome: "fail", code: error.name, message: error.message };
-  } finally {
-    clearInterval(heartbeat);
+    if (error instanceof Suspend) outcome = { outcome: "wait", wait: error.wait };
+    else if (error instanceof CancelRequested) outcome = { outcome: "cancel", reason: error.message };
+    else outcome = { outcome: "fail", code: error.code ?? error.name, message: error.message };
+    if (error.retryable === false) outcome.retryable = false;
   }
-  const settled = await post("settle", { job_id: job.id, token: job.token, ...outcome });
-  console.log(job.id, settled.status);
+  try {
+    const settled = await post("settle", { job_id: job.id, token: job.token, ...outcome });
+    console.log(job.id, settled.status);
+  } catch (error) {
+    console.error(job.id, `${error.code}: ${error.message}`); // the lease is lost: another worker has the job
+  } finally {
+    held.delete(job.id);
+  }
 }
 
-for (;;) {
-  const claim = { worker: name, job_types: Object.keys(handlers), lease_seconds: lease, wait_seconds: 20 };
-  for (const job of (await post("claim", claim)).jobs) await work(job);
+async function heartbeats() {
+  for (;;) {
+    await sleep(lease / 3);
+    const tokens = Object.fromEntries([...held].map(([id, { token }]) => [id, token]));
+    const answer = await post("heartbeat", { worker: name, held: tokens, lease_seconds: lease });
+    for (const id of answer.lost) if (held.has(id)) held.get(id).execution.lost = true;
+    for (const [id, reason] of Object.entries(answer.cancels)) {
+      if (held.has(id)) held.get(id).execution.cancel = reason;
+    }
+    leaving ||= answer.command !== null;
+  }
 }
+
+process.on("SIGTERM", () => (leaving = true));
+heartbeats().catch((error) => {
+  console.error(error);
+  process.exit(1); // without heartbeats the leases end, and the jobs are claimed again
+});
+const who = { worker: name, host: hostname(), pid: process.pid, slots, lease_seconds: lease };
+while (!leaving) {
+  if (held.size >= slots) {
+    await sleep(0.05);
+    continue;
+  }
+  const limits = { limit: slots - held.size, wait_seconds: held.size ? 1 : 10 };
+  const claimed = await post("claim", { ...who, ...limits, job_types: Object.keys(handlers) });
+  for (const job of claimed.jobs) work(job);
+  leaving ||= claimed.command !== null;
+}
+while (held.size) await sleep(0.05); // drain: finish what it holds
+await post("deregister", { worker: name });
+console.log("drained");
+process.exit(0);

@@ -1,54 +1,196 @@
-"""A worker over HTTP that uses only the standard library; Detent need not be installed.
+"""A worker over HTTP with the standard library only: steps, a wait, children, progress, logs, drain, cancel.
 
-python http_worker.py http://127.0.0.1:8400 [TOKEN]
+python http_worker.py http://127.0.0.1:8400 [TOKEN]       Detent need not be installed.
 """
 
+import hashlib
 import json
+import os
+import random
+import signal
+import socket
 import sys
 import threading
+import time
+import urllib.error
 import urllib.request
 
 BASE = sys.argv[1].rstrip("/") + "/api/v1/worker/"
 TOKEN = sys.argv[2] if len(sys.argv) > 2 else None
-NAME, LEASE = "plain-python", 30.0
+NAME, LEASE, SLOTS = "plain-python", float(os.environ.get("LEASE_SECONDS", "30")), 4
 
 
-def post(action: str, body: dict) -> dict:
-    headers = {"Content-Type": "application/json"}
-    if TOKEN:
-        headers["Authorization"] = f"Bearer {TOKEN}"
-    request = urllib.request.Request(BASE + action, json.dumps(body).encode(), headers, method="POST")
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.load(response)
+class ApiError(Exception):
+    """The answer of the server to a request it refuses."""
+
+    def __init__(self, problem):
+        super().__init__(f"{problem['code']}: {problem['detail']}")
+        self.code, self.retryable = problem["code"], problem["retryable"]
 
 
-def greet(payload: dict) -> dict:
-    return {"greeting": f"Hello, {payload['name']}!"}
+def post(action, body):
+    """Send one request; repeat it while the server is away. Every call of the protocol may be repeated."""
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})}
+    pause = 0.5
+    while True:
+        try:
+            request = urllib.request.Request(BASE + action, json.dumps(body).encode(), headers, method="POST")
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            problem = json.load(error)
+            if not problem["retryable"]:
+                raise ApiError(problem) from None
+        except OSError:
+            pass
+        time.sleep(pause)
+        pause = min(pause * 2, 15)
 
 
-HANDLERS = {"greet": greet}
+class Suspend(BaseException):
+    """Ends an execution because the job has to wait."""
+
+    def __init__(self, **wait):
+        self.wait = wait
 
 
-def send_heartbeats(job: dict, done: threading.Event) -> None:
-    """Extend the lease until the work is done."""
-    while not done.wait(LEASE / 3):
-        post("heartbeat", {"worker": NAME, "held": {job["id"]: job["token"]}, "lease_seconds": LEASE})
+class CancelRequested(BaseException):
+    """Raised by the next call of the context after somebody has cancelled the job."""
 
 
-def work(job: dict) -> None:
-    done = threading.Event()
-    threading.Thread(target=send_heartbeats, args=(job, done), daemon=True).start()
-    settlement = {"job_id": job["id"], "token": job["token"]}
+class Failure(Exception):
+    """A failure that is not retried."""
+
+
+class Context:
+    """What a handler can do with its job. After a wait, a retry or a crash it starts again from its first line."""
+
+    def __init__(self, job):
+        self.lease = {"job_id": job["id"], "token": job["token"]}
+        self.lost, self.cancel, self._recorded = False, None, None
+
+    def check(self):
+        if self.lost:
+            raise Failure("the lease is lost")
+        if self.cancel is not None:
+            raise CancelRequested(self.cancel)
+
+    def step(self, name, fn, *args):
+        """Call fn once and record its result; later executions get the recorded result."""
+        self.check()
+        if self._recorded is None:
+            self._recorded = {step["name"]: step for step in post("steps", self.lease)["items"]}
+        digest = hashlib.sha256(json.dumps(args, sort_keys=True).encode()).hexdigest()
+        if name in self._recorded:
+            if self._recorded[name]["digest"] != digest:
+                raise Failure(f"step {name} was recorded with other arguments")
+            return self._recorded[name]["result"]
+        return post("steps/record", {**self.lease, "name": name, "digest": digest, "result": fn(*args)})["result"]
+
+    def wait_for(self, name, timeout=None):
+        """The data of a signal, or None after the timeout. The job leaves the worker until then."""
+        self.check()
+        for received in post("signals", self.lease)["items"]:
+            if received["name"] == name:
+                return None if received["timed_out"] else received["data"]
+        raise Suspend(name=name, timeout_seconds=timeout)
+
+    def gather(self, children):
+        """The results of children, in order. The job leaves the worker until all have ended or one has failed."""
+        self.check()
+        states = post("children", {**self.lease, "children": children})["items"]
+        for child in states:
+            if child["ended"] and not child["succeeded"]:
+                raise Failure(f"child {child['name']} ended as {child['status']}: {child['error_message']}")
+        unfinished = [child["id"] for child in states if not child["ended"]]
+        if unfinished:
+            raise Suspend(name="gather", children=unfinished)
+        return [child["result"] for child in states]
+
+    def progress(self, share, message=""):
+        self.check()
+        post("progress", {**self.lease, "share": share, "message": message})
+
+    def log(self, message, level="INFO"):
+        post("logs", {**self.lease, "lines": [{"level": level, "message": message}]})
+
+
+def greet(ctx, name):
+    return {"greeting": f"Hello, {name}!"}
+
+
+def order(ctx, order, items):
+    """Packs an order: reserves it in a step, waits for its payment, packs each item in a child."""
+    reserved = ctx.step("reserve", lambda number: {"id": number, "shelf": random.randint(1, 100)}, order)
+    ctx.log(f"order {order} is reserved on shelf {reserved['shelf']}")
+    payment = ctx.wait_for("paid", timeout=3600)
+    if payment is None:
+        raise Failure("not paid in time")
+    ctx.progress(0.5, "paid")
+    packed = ctx.gather([{"name": f"pack {item}", "job_type": "pack", "payload": {"item": item}} for item in items])
+    ctx.progress(1.0, "packed")
+    return {"shelf": reserved["shelf"], "amount": payment["amount"], "packed": packed}
+
+
+def count(ctx, to):
+    """A long handler calls the context often, so that it notices a cancel."""
+    for number in range(to):
+        time.sleep(0.1)
+        ctx.progress(number / to, f"{number} of {to}")
+    return to
+
+
+HANDLERS = {"greet": greet, "order": order, "pack": lambda ctx, item: f"{item} in a box", "count": count}
+held: dict[str, Context] = {}  # the jobs that run now
+leaving = threading.Event()
+
+
+def work(job, ctx):
     try:
-        settlement |= {"outcome": "succeed", "result": HANDLERS[job["job_type"]](job["payload"])}
+        settlement = {"outcome": "succeed", "result": HANDLERS[job["job_type"]](ctx, **job["payload"])}
+    except Suspend as suspend:
+        settlement = {"outcome": "wait", "wait": suspend.wait}
+    except CancelRequested as request:
+        settlement = {"outcome": "cancel", "reason": str(request)}
     except Exception as error:
-        settlement |= {"outcome": "fail", "code": type(error).__name__, "message": str(error)}
+        settlement = {"outcome": "fail", "code": type(error).__name__, "message": str(error)}
+        settlement["retryable"] = not isinstance(error, Failure)
+    try:
+        print(job["id"], post("settle", {**ctx.lease, **settlement})["status"], flush=True)
+    except ApiError as error:  # the lease is lost: another worker has the job
+        print(job["id"], error, file=sys.stderr, flush=True)
     finally:
-        done.set()
-    print(job["id"], post("settle", settlement)["status"], flush=True)
+        del held[job["id"]]
 
 
-while True:
-    claim = {"worker": NAME, "job_types": list(HANDLERS), "lease_seconds": LEASE, "wait_seconds": 20.0}
-    for claimed in post("claim", claim)["jobs"]:
-        work(claimed)
+def send_heartbeats():
+    while True:
+        time.sleep(LEASE / 3)
+        tokens = {job_id: ctx.lease["token"] for job_id, ctx in held.copy().items()}
+        answer = post("heartbeat", {"worker": NAME, "held": tokens, "lease_seconds": LEASE})
+        for job_id, ctx in held.copy().items():
+            ctx.lost = ctx.lost or job_id in answer["lost"]
+            if job_id in answer["cancels"]:
+                ctx.cancel = answer["cancels"][job_id] or "cancelled"
+        if answer["command"]:
+            leaving.set()
+
+
+signal.signal(signal.SIGTERM, lambda number, frame: leaving.set())
+threading.Thread(target=send_heartbeats, daemon=True).start()
+who = {"worker": NAME, "host": socket.gethostname(), "pid": os.getpid(), "slots": SLOTS, "lease_seconds": LEASE}
+while not leaving.is_set():
+    if len(held) >= SLOTS:
+        time.sleep(0.05)
+        continue
+    limits = {"limit": SLOTS - len(held), "wait_seconds": 1 if held else 10}
+    claimed = post("claim", {**who, **limits, "job_types": list(HANDLERS)})
+    for job in claimed["jobs"]:
+        held[job["id"]] = Context(job)
+        threading.Thread(target=work, args=(job, held[job["id"]]), daemon=True).start()
+    if claimed["command"]:
+        leaving.set()
+while held:  # drain: finish what it holds
+    time.sleep(0.05)
+post("deregister", {"worker": NAME})
+print("drained", flush=True)

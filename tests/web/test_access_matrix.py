@@ -72,6 +72,13 @@ POST   /tasks/{task_id}/cancel            operate  id      200 409
 POST   /worker/claim                      work     claim   200
 POST   /worker/heartbeat                  work     hold    200
 POST   /worker/settle                     work     hold    409
+POST   /worker/deregister                 work     hold    200
+POST   /worker/steps                      work     hold    409
+POST   /worker/steps/record               work     hold    409
+POST   /worker/signals                    work     hold    409
+POST   /worker/children                   work     child   409
+POST   /worker/progress                   work     hold    409
+POST   /worker/logs                       work     hold    409
 GET    /dlq/items                         view     list    200
 GET    /dlq/items/{dlq_id}                view     id      200
 POST   /dlq/items/{dlq_id}/requeue        operate  id      201 409
@@ -131,7 +138,8 @@ GET    /docs                              public   free    200
 id: the path names a thing of one tenant, queue and type; outside of the limit it does not exist.
 new: the body names tenant, queue and type; outside of the limit it is refused.
 list: has filters; another tenant is refused, another queue or type matches nothing. listed: without filters.
-claim, hold: for workers, which serve all tenants. shared: for tokens without limits. tenant: also for one tenant.
+claim, hold, child: for workers, which serve all tenants; child: the body names the type of a new job.
+shared: for tokens without limits. tenant: also for one tenant.
 free: the same for everyone.
 """
 REFUSED = {"tenant": "TENANT_SCOPE_VIOLATION", "queue": "TOKEN_SCOPE_VIOLATION", "type": "TOKEN_SCOPE_VIOLATION"}
@@ -203,6 +211,7 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
     """The body of a request about this thing."""
     job, number = {**thing.options, "payload": {}}, next(numbers)
     names_it = limit != "tenant" or thing.owner == "own"
+    held = {"job_id": thing.ids["job_id"], "token": "t"}
     filters = {} if row.kind != "list" or (names_it and limit == "all") else filter_of(limit, thing)
     bodies = {
         "/jobs": job,
@@ -224,6 +233,13 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
         "/worker/claim": {"worker": "w", "queues": [thing.options["queue"]], "job_types": [thing.options["job_type"]]},
         "/worker/heartbeat": {"worker": "w", "held": {thing.ids["job_id"]: "t"}},
         "/worker/settle": {"job_id": thing.ids["job_id"], "token": "t", "outcome": "succeed"},
+        "/worker/deregister": {"worker": "w"},
+        "/worker/steps": held,
+        "/worker/steps/record": {**held, "name": "s"},
+        "/worker/signals": held,
+        "/worker/children": {**held, "children": [{"name": "c", **thing.options}]},
+        "/worker/progress": {**held, "share": 0.5},
+        "/worker/logs": {**held, "lines": [{"message": "m"}]},
         "/schedules": {**thing.options, "name": f"n{number}", "every": "1h"},
         "/schedules/preview": {"every": "1h"},
         "/schedules/{reference}": {"every": "2h"},
@@ -254,12 +270,14 @@ def expected(row: Row, role: str, limit: str, thing: Thing) -> set[tuple[int, st
     if limit == "all" or row.kind == "free":
         return fine
     refused = {(403, REFUSED[limit])}
-    if row.kind in ("claim", "hold") and limit == "tenant":
+    if row.kind in ("claim", "hold", "child") and limit == "tenant":
         return refused
     if row.kind == "shared" or (row.kind == "tenant" and limit != "tenant"):
         return refused
     if row.kind == "id" and outside:
         return {(404, "NOT_FOUND")}
+    if row.kind == "child" and outside and limit == "type":
+        return refused
     if outside and (row.kind in ("new", "claim") or (row.kind == "list" and limit == "tenant")):
         return refused
     return fine

@@ -1,21 +1,14 @@
-"""Workers over HTTP: claim, heartbeat, settle, and the two example workers against a real server."""
+"""Workers over HTTP: claim, heartbeat, settle, drain."""
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 
-from support.servers import programs
 from support.waiting import until
 from support.web.api import API, Api, code
-from support.web.served import serving
 
 pytestmark = pytest.mark.anyio
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CLAIM = {"worker": "w1", "job_types": ["mail"]}
 
 
@@ -26,7 +19,7 @@ async def test_claim_heartbeat_settle(api: Api) -> None:
     assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["worker"] == "local/w1"
     held = {mine["id"]: mine["token"], "01900000-0000-7000-8000-000000000000": "nope"}
     beat = (await api.open.post(f"{API}/worker/heartbeat", json={"worker": "w1", "held": held})).json()
-    assert beat == {"lost": ["01900000-0000-7000-8000-000000000000"], "cancels": {}}
+    assert beat == {"lost": ["01900000-0000-7000-8000-000000000000"], "cancels": {}, "command": None}
     await api.open.post(f"{API}/jobs/{job['id']}/cancel", json={"reason": "stop"})
     beat = (await api.open.post(f"{API}/worker/heartbeat", json={"worker": "w1", "held": held})).json()
     assert beat["cancels"] == {mine["id"]: "stop"}
@@ -142,25 +135,37 @@ async def test_tokens_that_may_not_claim(api: Api) -> None:
     assert code(await with_tenant.post(f"{API}/worker/claim", json=CLAIM), 403) == "TENANT_SCOPE_VIOLATION"
 
 
-@pytest.mark.parametrize(
-    ("program", "script", "job_type"),
-    [(lambda: sys.executable, "http_worker.py", "greet"), (programs.node, "http_worker.mjs", "greet.node")],
-)
-def test_the_examples_work(tmp_path: Path, program: Callable[[], str], script: str, job_type: str) -> None:
-    assert len((EXAMPLES / "http_worker.py").read_text().splitlines()) <= 60
-    with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as at, httpx.Client(base_url=at) as client:
-        submitted = client.post(f"{API}/jobs", json={"job_type": job_type, "payload": {"name": "Ada"}}).json()["job"]
-        bad = client.post(f"{API}/jobs", json={"job_type": job_type, "max_retries": 0}).json()["job"]
-        command = [program(), str(EXAMPLES / script), at]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert worker.stdout is not None
-            statuses = dict(worker.stdout.readline().split() for _ in range(2))
-            good = client.get(f"{API}/jobs/{submitted['id']}").json()
-            assert statuses[submitted["id"]] == "succeeded" and good["result"] == {"greeting": "Hello, Ada!"}
-            if job_type == "greet":
-                assert statuses[bad["id"]] == "failed"
-        finally:
-            worker.kill()
-            worker.wait()
-            worker.stdout.close()
+async def test_drain_a_worker(api: Api) -> None:
+    """It gets no more jobs, and its claims and heartbeats return the command. A new process begins without it."""
+    await api.submit()
+    claim = {**CLAIM, "slots": 4, "host": "node-1", "pid": 11}
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=claim)).json()["jobs"]
+    (row,) = await listed_workers(api)
+    assert (row["busy"], row["slots"], row["load"], row["state"]) == (1, 4, 0.25, "working")
+    assert (row["host"], row["pid"]) == ("node-1", 11) and [job["id"] for job in row["held"]] == [mine["id"]]
+    waiting = asyncio.create_task(api.open.post(f"{API}/worker/claim", json={**claim, "wait_seconds": 20.0}))
+    await until(lambda: api.app.state.web.commit_watch._waiting)
+    assert (await api.open.post(f"{API}/workers/local/w1/drain")).status_code == 200
+    assert (await asyncio.wait_for(waiting, 10)).json()["command"] == "drain"
+    await api.submit()
+    answer = (await api.open.post(f"{API}/worker/claim", json=claim)).json()
+    assert answer["jobs"] == [] and answer["command"] == "drain"
+    beat = {"worker": "w1", "held": {mine["id"]: mine["token"]}}
+    assert (await api.open.post(f"{API}/worker/heartbeat", json=beat)).json()["command"] == "drain"
+    (row,) = await listed_workers(api)
+    assert (row["busy"], row["state"]) == (1, "draining")
+    answer = (await api.open.post(f"{API}/worker/claim", json={**claim, "pid": 12})).json()
+    assert len(answer["jobs"]) == 1 and answer["command"] is None
+
+
+async def test_a_worker_that_deregisters_is_not_listed(api: Api) -> None:
+    await api.open.post(f"{API}/worker/claim", json=CLAIM)
+    await api.open.post(f"{API}/workers/local/w1/stop")
+    answer = await api.open.post(f"{API}/worker/deregister", json={"worker": "w1"})
+    assert answer.json() == {"worker": "local/w1"} and await listed_workers(api) == []
+    assert (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["command"] is None
+
+
+async def listed_workers(api: Api) -> list[dict[str, Any]]:
+    workers: list[dict[str, Any]] = (await api.open.get(f"{API}/workers")).json()["workers"]
+    return workers

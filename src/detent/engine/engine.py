@@ -26,6 +26,7 @@ from .control.sessions import Sessions
 from .dead_letters import DeadLetters
 from .execution import sweep
 from .execution.approvals import Approvals
+from .execution.executions import Executions
 from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
@@ -68,6 +69,7 @@ class Engine(Runtime):
     approvals = cached_property(Approvals)
     limits = cached_property(Limits)
     workers = cached_property(Workers)
+    executions = cached_property(Executions)
     stats = cached_property(Statistics)
     results = cached_property(Results)
     tokens = cached_property(Tokens)

@@ -5,15 +5,14 @@ A child's id is derived from its parent and its name, so a handler that runs aga
 
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from detent.core.child_ids import ANY, END, FAILURE, child_id
-from detent.core.errors import DetentError, InvalidInput
+from detent.core.child_ids import ANY, END, FAILURE
+from detent.core.errors import DetentError
 from detent.core.job import CHILDREN
 from detent.engine.execution import children as child_acts
-from detent.engine.submit.submission import DEFAULT_TENANT, Submission
+from detent.engine.submit.submission import Submission
 from detent.ports.children import ChildState
 
 from .base_context import EngineContext
@@ -123,21 +122,8 @@ class ChildJobs:
     ) -> Child[R]:
         """A child that is not enqueued yet. after: names of children it depends on, for display only."""
         name = self._context._numbers.number(job.name) if name is None else name
-        submission = job.submission(payload)
-        if submission.idempotency_key is not None:
-            problem = "a child takes no idempotency key, its name already makes it unique; leave key= out"
-            raise InvalidInput(f"{job.name}: {problem}", code="CHILD_KEY")
-        if submission.tenant_id not in (DEFAULT_TENANT, self._claimed.tenant_id):
-            raise InvalidInput("a child belongs to the tenant of its parent; leave tenant= out", code="CHILD_TENANT")
-        submission = replace(
-            submission,
-            id=child_id(self._claimed.id, name),
-            parent_id=self._claimed.id,
-            tenant_id=self._claimed.tenant_id,
-            trace_id=submission.trace_id or self._claimed.trace_id,
-            actor=f"job:{self._claimed.id}",
-        )
-        return Child(self, child_acts.ChildRequest(name, submission, tuple(after)), job.handler)
+        request = child_acts.child_request(self._claimed, name, job.submission(payload), after)
+        return Child(self, request, job.handler)
 
     async def send(self, children: Iterable[Child[Any]]) -> None:
         """Enqueue those that are not enqueued yet, in bounded batches."""

@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 
 from detent.core.job import Loss, Micros
 
+from .claims import HeldJob
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -85,13 +87,23 @@ class Declaration(NamedTuple):
     """The JSON schema of the payload; None: it has none, so payloads are not checked."""
 
 
-class WorkerTable(Protocol):
-    """Registered workers, the job types they declare, the commands sent to them, and the jobs that were taken back from
-    lost workers."""
+class DeclarationTable(Protocol):
+    """The job types that workers declare."""
 
     async def put_declaration(self, declaration: Declaration) -> None: ...
     async def list_declarations(self) -> list[Declaration]: ...
+
+
+class WorkerTable(Protocol):
+    """Registered workers, the jobs they hold, the commands sent to them, and the jobs taken back from lost workers."""
+
     async def put_worker(self, worker: WorkerRow) -> None: ...
+    async def worker(self, worker_id: str) -> WorkerRow | None: ...
+
+    async def held_by(self, worker_id: str, limit: int) -> list[HeldJob]:
+        """The jobs that this worker holds, those first whose leases end first."""
+        ...
+
     async def list_workers(self) -> list[WorkerRow]: ...
     async def drop_worker(self, worker_id: str) -> None: ...
     async def put_command(self, command: WorkerCommand) -> None: ...

@@ -10,7 +10,7 @@ from .access import AnswerTable, AuditTable, SessionTable, TokenTable
 from .children import ApprovalTable, AwaitedTable, ChildTable
 from .claims import ClaimTable, DueTable
 from .limits import LimitTable, PauseTable, QuotaTable
-from .listing import Backlog, Filter, WorkerTable
+from .listing import Backlog, DeclarationTable, Filter, WorkerTable
 from .metrics import AlertTable, EventCountTable, IntervalTable, LogPositionTable, SeriesTable
 from .pruning import PruneTable
 from .schedules import FireTable, ScheduleTable
@@ -110,6 +110,7 @@ class KeyTable(Protocol):
 
 class SignalTable(Protocol):
     async def signal(self, job_id: str, name: str) -> Signal | None: ...
+    async def list_signals(self, job_id: str) -> list[Signal]: ...
     async def add_signal(self, signal: Signal) -> None: ...
 
     async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
@@ -176,6 +177,7 @@ class Tx(Protocol):
     quotas: QuotaTable
     pauses: PauseTable
     workers: WorkerTable
+    declarations: DeclarationTable
     audit: AuditTable
     tokens: TokenTable
     sessions: SessionTable

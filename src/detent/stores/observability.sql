@@ -170,6 +170,11 @@ DELETE FROM detent.losses WHERE at < :before;
 SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
 FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
 
+-- name: held_by
+-- The jobs that one worker holds.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM detent.lease_list WHERE worker = :worker ORDER BY lease_until LIMIT :limit;
+
 -- name: long_held
 -- Extending a lease does not change updated_at, so it is the start of the execution.
 SELECT queue, job_type, count(*), min(updated_at) FROM detent.lease_list GROUP BY queue, job_type;

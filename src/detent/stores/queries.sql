@@ -94,6 +94,9 @@ SELECT job_id, seq, name, at, actor, execution_no, data FROM detent.notes WHERE 
 -- name: signal
 SELECT job_id, name, data, actor, at, timed_out FROM detent.signals WHERE job_id = :job_id AND name = :name;
 
+-- name: signals_of
+SELECT job_id, name, data, actor, at, timed_out FROM detent.signals WHERE job_id = :job_id ORDER BY at, name;
+
 -- name: add_signal
 INSERT INTO detent.signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
 
@@ -210,8 +213,13 @@ SELECT job_type, options, schema FROM detent.declarations;
 
 -- name: put_worker
 INSERT INTO detent.workers ({worker_columns}) VALUES ({worker_places})
-ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,
-  job_types = excluded.job_types, blocked = excluded.blocked;
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+  queues = excluded.queues, job_types = excluded.job_types, slots = excluded.slots, busy = excluded.busy,
+  state = excluded.state, started_at = excluded.started_at, seen_at = excluded.seen_at, lease = excluded.lease,
+  blocked = excluded.blocked;
+
+-- name: worker
+SELECT {worker_columns} FROM detent.workers WHERE id = :id;
 
 -- name: workers
 SELECT {worker_columns} FROM detent.workers ORDER BY started_at, id;

@@ -211,6 +211,12 @@ class TxQueries(
     async def list_workers(self) -> list[WorkerRow]:
         return await self.fetch(WorkerRow, "workers")
 
+    async def worker(self, worker_id: str) -> WorkerRow | None:
+        return await self.fetch_one(WorkerRow, "worker", id=worker_id)
+
+    async def held_by(self, worker_id: str, limit: int) -> list[HeldJob]:
+        return await self.fetch(HeldJob, "held_by", worker=worker_id, limit=limit)
+
     async def drop_worker(self, worker_id: str) -> None:
         await self.change("drop_worker", id=worker_id)
         await self.change("drop_order", worker=worker_id)
@@ -288,6 +294,9 @@ class TxQueries(
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
         return await self.fetch_one(signal_from, "signal", job_id=job_id, name=name)
+
+    async def list_signals(self, job_id: str) -> list[Signal]:
+        return await self.fetch(signal_from, "signals_of", job_id=job_id)
 
     async def add_signal(self, signal: Signal) -> None:
         await self.change("add_signal", **asdict(signal))
@@ -425,7 +434,7 @@ class StoreTx(Tx):
         self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
         self.pauses = self.workers = self.audit = self.tokens = self.sessions = self.answers = queries
         self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
-        self.verification = queries
+        self.verification = self.declarations = queries
 
 
 _PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")

@@ -19,13 +19,26 @@ from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.pages import pages
 from detent.web.routes.admin import access, overview, queues, root, schedules, workers
-from detent.web.routes.jobs import actions, dashboard, dead_letters, events, internal, jobs, tasks, worker
+from detent.web.routes.jobs import (
+    actions,
+    dashboard,
+    dead_letters,
+    events,
+    internal,
+    jobs,
+    tasks,
+    worker,
+    worker_execution,
+)
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
-API = (jobs, actions, tasks, worker, dead_letters, queues, schedules, workers, events, access, root, internal)
+API = (
+    *(jobs, actions, tasks, worker, worker_execution, dead_letters),
+    *(queues, schedules, workers, events, access, root, internal),
+)
 DASHBOARD = (dashboard, overview, pages)
 
 

@@ -1,9 +1,10 @@
 """The children of a running job: enqueued, read and cancelled under the parent's lease token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from detent.core.child_ids import child_id
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, StaleLease, StepMismatch
 from detent.core.job import Job
@@ -12,7 +13,7 @@ from detent.engine.refusal import find_leased
 from detent.engine.runtime import Runtime
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Prepared, prepare, submit_in_transaction
-from detent.engine.submit.submission import Submission
+from detent.engine.submit.submission import DEFAULT_TENANT, Submission, check_name
 from detent.ports.children import ChildState
 from detent.ports.claims import Claimed
 from detent.ports.tx import Tx
@@ -32,6 +33,25 @@ class ChildRequest:
     name: str
     submission: Submission
     after: tuple[str, ...] = ()
+
+
+def child_request(parent: Claimed, name: str, submission: Submission, after: Sequence[str] = ()) -> ChildRequest:
+    """The request for a child: its id is derived from parent and name; tenant and trace id are inherited."""
+    check_name(name, "child name")
+    if submission.idempotency_key is not None:
+        problem = "a child takes no idempotency key, its name already makes it unique; leave the key out"
+        raise InvalidInput(f"{submission.job_type}: {problem}", code="CHILD_KEY")
+    if submission.tenant_id not in (DEFAULT_TENANT, parent.tenant_id):
+        raise InvalidInput("a child belongs to the tenant of its parent; leave the tenant out", code="CHILD_TENANT")
+    submission = replace(
+        submission,
+        id=child_id(parent.id, name),
+        parent_id=parent.id,
+        tenant_id=parent.tenant_id,
+        trace_id=submission.trace_id or parent.trace_id,
+        actor=f"job:{parent.id}",
+    )
+    return ChildRequest(name, submission, tuple(after))
 
 
 async def enqueue(runtime: Runtime, parent: Claimed, children: Sequence[ChildRequest]) -> None:

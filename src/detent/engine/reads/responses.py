@@ -222,13 +222,15 @@ class ClaimedJob(TypedDict):
 
 
 class ClaimResponse(TypedDict):
-    jobs: Annotated[list[ClaimedJob], "Empty if no job became ready in time."]
+    jobs: Annotated[list[ClaimedJob], "Empty if no job became ready in time, and always after a command."]
     lease_seconds: float
+    command: Annotated[Literal["drain", "stop"] | None, "drain: finish what you hold, then exit. stop: exit now."]
 
 
 class HeartbeatResponse(TypedDict):
     lost: Annotated[list[str], "Jobs whose lease is lost; stop working on them."]
     cancels: Annotated[dict[str, str | None], "Jobs whose cancellation is requested -> reason."]
+    command: Annotated[Literal["drain", "stop"] | None, "A command to the worker, as in the answer to a claim."]
 
 
 class SettleResponse(TypedDict):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
@@ -22,6 +22,7 @@ from .why import is_live, queues_of, types_of
 
 DRAIN, STOP = "drain", "stop"
 COMMANDS = (DRAIN, STOP)
+_STATES = {DRAIN: "draining", STOP: "stopping"}
 _MAX_HELD_JOBS = 10_000
 _MAX_LOSSES = 10_000
 KEEP_LOSSES = 7 * 86_400 * SECOND
@@ -76,6 +77,47 @@ class Workers(Service):
             held.setdefault(job.worker, []).append(job)
         commands = {command.worker: command for command in await tx.workers.commands()}
         return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
+
+    @operators_only
+    @writes
+    async def check_in(self, tx: Tx, row: WorkerRow) -> str | None:
+        """Register a worker that speaks HTTP before it claims; returns the command that was sent to it, or None.
+
+        Another host or process under the same name, and one that was not live, begins without a command.
+        """
+        stored = await tx.workers.worker(row.id)
+        same = stored is not None and is_live(stored, tx.now) and (stored.host, stored.pid) == (row.host, row.pid)
+        if stored is not None and same:
+            row = replace(row, started_at=stored.started_at)
+        else:
+            await tx.workers.drop_worker(row.id)
+        return await self._record(tx, row, len(await tx.workers.held_by(row.id, _MAX_HELD_JOBS)))
+
+    @operators_only
+    @writes
+    async def record_heartbeat(self, tx: Tx, worker: str, busy: int) -> str | None:
+        """Record that a worker that speaks HTTP is alive and holds `busy` jobs; returns the command sent to it."""
+        row = await tx.workers.worker(worker)
+        return None if row is None else await self._record(tx, row, busy)
+
+    async def _record(self, tx: Tx, row: WorkerRow, busy: int) -> str | None:
+        command = await tx.workers.command_of(row.id)
+        state = "working" if command is None else _STATES[command.act]
+        await tx.workers.put_worker(replace(row, busy=busy, seen_at=tx.now, state=state))
+        return command.act if command else None
+
+    @operators_only
+    @reads
+    async def command(self, tx: Tx, worker: str) -> str | None:
+        """The command that was sent to this worker, or None."""
+        command = await tx.workers.command_of(worker)
+        return command.act if command else None
+
+    @operators_only
+    @writes
+    async def deregister(self, tx: Tx, worker: str) -> None:
+        """Delete the row of a worker that has ended, and the command sent to it."""
+        await tx.workers.drop_worker(worker)
 
     @operators_only
     @writes

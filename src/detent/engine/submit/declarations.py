@@ -47,13 +47,13 @@ class Declarations:
         """Store the declarations of a worker that starts, if they differ from what is stored."""
 
         async def stored(tx: Tx) -> dict[str, Declaration]:
-            return {row.job_type: row for row in await tx.workers.list_declarations()}
+            return {row.job_type: row for row in await tx.declarations.list_declarations()}
 
         async def act(tx: Tx) -> None:
             present = await stored(tx)
             for row in sorted(declarations):
                 if present.get(row.job_type) != row:
-                    await tx.workers.put_declaration(row)
+                    await tx.declarations.put_declaration(row)
 
         present = await self._store.read(stored)
         if any(present.get(row.job_type) != row for row in declarations):
@@ -95,7 +95,7 @@ class Declarations:
     async def _published(self) -> dict[str, _Declared]:
         now = self._store.now()
         if self._read_at is None or not self._read_at <= now < self._read_at + _CACHE_TIME:
-            rows = await self._store.read(lambda tx: tx.workers.list_declarations())
+            rows = await self._store.read(lambda tx: tx.declarations.list_declarations())
             self._declared = {row.job_type: _parsed(row) for row in rows}
             self._read_at = now
         return self._declared

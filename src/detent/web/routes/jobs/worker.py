@@ -1,19 +1,20 @@
-"""The worker protocol over HTTP, for workers in any language: claim, heartbeat, settle."""
+"""The worker protocol over HTTP, for workers in any language: claim, heartbeat, settle, deregister."""
 
 import asyncio
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
-from detent.core.job import Failure
-from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded
+from detent.core.errors import InvalidInput
+from detent.core.job import CHILDREN, Failure, Wait
+from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
 from detent.engine.control.access import Forbidden
-from detent.engine.reads import responses
+from detent.engine.reads import responses, worker_protocol
 from detent.engine.reads.responses import show
 from detent.engine.submit.submission import json_text
 from detent.ports.listing import WorkerRow
@@ -24,6 +25,9 @@ from detent.web.openapi import schemas
 router = Router(tags=["worker"])
 _MAX_WAIT = 20.0
 _POLL_SECONDS = 0.5
+_PARK_SECONDS = 60.0
+"""A wait that may last longer is parked, as in workers that use the library."""
+MAX_AWAITED = 10_000
 Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
@@ -39,8 +43,18 @@ _HELD = {
 }
 
 
-class ClaimRequest(schemas.RequestBody):
+class LeaseToken(schemas.RequestBody):
+    """A job and the token of its lease, from claim."""
+
+    job_id: Key
+    token: Key = Field(description="Token of the lease, from claim.")
+
+
+class WorkerName(schemas.RequestBody):
     worker: schemas.Name = Field(description="Name of the worker; its id is PERSON/NAME.")
+
+
+class ClaimRequest(WorkerName):
     job_types: Annotated[list[schemas.Name], Field(min_length=1, max_length=500)]
     queues: Annotated[list[schemas.Name], Field(min_length=1, max_length=500)] | None = Field(
         None, description="Null: all queues."
@@ -48,39 +62,57 @@ class ClaimRequest(schemas.RequestBody):
     limit: int = Field(1, ge=1, le=100, description="Max number of jobs to claim.")
     lease_seconds: LeaseSeconds = Field(30.0, description="Without a heartbeat the lease ends after this time.")
     wait_seconds: float = Field(0.0, ge=0, le=_MAX_WAIT, description="How long to wait for the first job.")
+    slots: int | None = Field(None, ge=1, le=1_000, description="Jobs it runs at the same time. Default: limit.")
+    host: schemas.Name | None = Field(None, description="Its host name, for display. Default: its address.")
+    pid: int = Field(
+        0, ge=0, le=2**31 - 1, description="Its process id. A new process ignores commands to the old one."
+    )
 
 
-class HeartbeatRequest(schemas.RequestBody):
-    worker: schemas.Name
+class HeartbeatRequest(WorkerName):
     held: Annotated[dict[Key, Key], Field(max_length=1_000), WithJsonSchema(_HELD)]
     lease_seconds: LeaseSeconds = Field(30.0, description="The leases end this long after the heartbeat.")
 
 
-class SettleRequest(schemas.RequestBody):
+class WaitRequest(schemas.RequestBody):
+    """What the job waits for: a signal of this name, or children."""
+
+    name: schemas.Name = Field(description="One wait for the job's life. A timeout is recorded under this name.")
+    kind: Literal["signal", "webhook", "human", "timer"] = Field("signal", description="Shown to people.")
+    timeout_seconds: float | None = Field(None, ge=0, le=1e9, description="Null: without end.")
+    children: Annotated[list[Key], Field(min_length=1, max_length=MAX_AWAITED)] | None = Field(
+        None, description="Ids of children to wait for instead of a signal."
+    )
+    wakes_on: Literal["end", "failure", "any"] = Field(
+        "failure", description="end: all children ended; failure: all ended or one failed; any: one ended."
+    )
+
+
+class SettleRequest(LeaseToken):
     """The outcome of an execution.
 
     succeed: result. fail: code, message, retryable, after_seconds (delay of the retry; contracts with frozen retries
     refuse it). snooze: after_seconds (the job is queued again and no retry is used). cancel: reason. stop: the job is
-    queued again at once.
+    queued again at once. wait: the job leaves its worker, and is claimed again when the wait ends.
     """
 
-    job_id: Key
-    token: Key = Field(description="Token of the lease, from claim.")
-    outcome: Literal["succeed", "fail", "snooze", "cancel", "stop"]
+    outcome: Literal["succeed", "fail", "snooze", "cancel", "stop", "wait"]
     result: Any = None
     code: schemas.Name | None = Field(None, description="Error code; default: the contract's own code.")
     message: schemas.Prose | None = None
     retryable: bool | None = Field(None, description="Null: the contract decides; gate-b2 retries only if true.")
     after_seconds: Seconds | None = None
     reason: schemas.Prose | None = None
+    wait: WaitRequest | None = None
 
 
 @router.route_for("POST", "/worker/claim", Power.WORK)
 async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.ClaimResponse:
     """Claim ready jobs of these types under a lease. Waits up to wait_seconds if there are none.
 
-    Send heartbeats before the lease ends and settle each job. 403 if the token may not see payloads or has a tenant,
-    or if a queue or type is named that it does not reach.
+    Send heartbeats before the lease ends and settle each job. After a drain or stop of the worker it gets no more jobs,
+    only the command. 403 if the token may not see payloads or has a tenant, or if a queue or type is named that it
+    does not reach.
     """
     worker = _worker_id(request, body.worker)
     engine, reach = request.engine, request.caller.reach
@@ -88,10 +120,10 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.Claim
     queues = None if allowed is None else sorted(allowed)
     job_types = sorted(reach.within_types(body.job_types) or ())
     row = _worker_row(request, worker, body, job_types, queues)
-    await engine.store.write(lambda tx: tx.workers.put_worker(row))
+    command, claimed = await engine.workers.check_in(row), []
     loop = asyncio.get_running_loop()
     wait_until = loop.time() + body.wait_seconds
-    while True:
+    while command is None:
         claimed = await engine.claim(
             engine.claim_request(
                 worker,
@@ -108,28 +140,46 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.Claim
         await request.web.commit_watch.wait(min(seconds_left, _POLL_SECONDS))
         if request.web.stopping.is_set() or await request.is_disconnected():
             break
+        command = await engine.workers.command(worker)
+    if claimed:
+        await engine.workers.check_in(row)  # with the number of jobs that it holds now
     if claimed and await request.is_disconnected():
         for job in claimed:  # queue the jobs again at once instead of after their leases end
             await engine.settle(job.id, job.token, Stopped())
     jobs = [show(responses.ClaimedJob, job, payload=json.loads(job.payload)) for job in claimed]
-    return {"jobs": jobs, "lease_seconds": body.lease_seconds}
+    return cast(responses.ClaimResponse, {"jobs": jobs, "lease_seconds": body.lease_seconds, "command": command})
 
 
 @router.route_for("POST", "/worker/heartbeat", Power.WORK)
 async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> responses.HeartbeatResponse:
-    """Heartbeat: extend the leases of the held jobs. Returns which leases are lost and which jobs to cancel."""
-    _worker_id(request, body.worker)
+    """Heartbeat: extend the leases of the held jobs. Returns lost leases, jobs to cancel, and a command to the worker.
+
+    Send one every third of the lease, also while the worker holds nothing and does not claim.
+    """
+    worker = _worker_id(request, body.worker)
     extended = await request.engine.extend(body.held, body.lease_seconds)
+    command = await request.engine.workers.record_heartbeat(worker, len(body.held.keys() - extended.lost))
     cancels = {job_id: json.loads(cancel).get("reason") for job_id, cancel in extended.cancels.items()}
-    return {"lost": sorted(extended.lost), "cancels": cancels}
+    answer = {"lost": sorted(extended.lost), "cancels": cancels, "command": command}
+    return cast(responses.HeartbeatResponse, answer)
 
 
 @router.route_for("POST", "/worker/settle", Power.WORK)
 async def settle_job(request: ApiRequest, body: SettleRequest) -> responses.SettleResponse:
     """End an execution with its outcome. Idempotent. 409 LEASE_STALE if the lease is lost."""
-    _worker_id(request, "settle")
+    require_worker(request)
+    if body.wait is not None and body.wait.children:
+        await request.engine.executions.check_children(body.job_id, body.wait.children)
     job = await request.engine.settle(body.job_id, body.token, outcome_of(body))
     return show(responses.SettleResponse, job, job_id=job.id, ended=job.phase is Phase.FINAL)
+
+
+@router.route_for("POST", "/worker/deregister", Power.WORK)
+async def deregister_worker(request: ApiRequest, body: WorkerName) -> worker_protocol.DeregisterResponse:
+    """Remove a worker that exits from the list, and the command to it. Settle what it holds first."""
+    worker = _worker_id(request, body.worker)
+    await request.engine.workers.deregister(worker)
+    return {"worker": worker}
 
 
 def outcome_of(body: SettleRequest) -> Outcome:
@@ -142,15 +192,32 @@ def outcome_of(body: SettleRequest) -> Outcome:
         return Failed(Failure(code, message, None, body.retryable, after=after, origin=Origin.REPORT))
     if body.outcome == "snooze":
         return Snoozed(after or 0)
+    if body.outcome == "wait":
+        return Waits(_wait_of(body.wait))
     return Cancelled(body.reason) if body.outcome == "cancel" else Stopped()
 
 
+def _wait_of(body: WaitRequest | None) -> Wait:
+    if body is None:
+        raise InvalidInput("the outcome wait needs `wait` with the name of the wait", code="WAIT_INVALID", field="wait")
+    timeout = None if body.timeout_seconds is None else int(body.timeout_seconds * SECOND)
+    park = body.timeout_seconds is None or body.timeout_seconds > _PARK_SECONDS
+    if body.children is None:
+        return Wait(body.name, body.kind, timeout, park=park)
+    return Wait(body.name, CHILDREN, timeout, park=park, children=tuple(body.children), wakes_on=body.wakes_on)
+
+
 def _worker_id(request: ApiRequest, name: str) -> str:
-    """The worker's id: person and name. Raises if the token has a tenant or may not see payloads."""
+    """The worker's id: person and name."""
+    require_worker(request)
+    return f"{request.caller.person}/{name}"[:200]
+
+
+def require_worker(request: ApiRequest) -> None:
+    """Raise if the token has a tenant or may not see payloads."""
     request.caller.require_all_tenants("the worker endpoints")
     if not request.caller.payloads:
         raise Forbidden("a worker needs a token that may see payloads", code="PAYLOADS_REQUIRED")
-    return f"{request.caller.person}/{name}"[:200]
 
 
 def _worker_row(
@@ -159,12 +226,12 @@ def _worker_row(
     now = request.engine.store.now()
     return WorkerRow(
         id=worker,
-        host=request.client.host if request.client else "http",
-        pid=0,
+        host=body.host or (request.client.host if request.client else "http"),
+        pid=body.pid,
         version=__version__,
         queues=None if queues is None else json.dumps(queues),
         job_types=json.dumps(job_types),
-        slots=body.limit,
+        slots=body.slots or body.limit,
         busy=0,
         state="working",
         started_at=now,
