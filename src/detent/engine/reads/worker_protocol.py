@@ -25,7 +25,7 @@ class ReceivedSignal(TypedDict):
     at: Timestamp
 
 
-class ChildJob(TypedDict):
+class EnqueuedChild(TypedDict):
     """A child of the running job and its state."""
 
     name: str

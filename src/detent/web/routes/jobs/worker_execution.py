@@ -96,7 +96,7 @@ async def list_signals(request: ApiRequest, body: LeaseToken) -> list[worker_pro
 
 
 @router.route_for("POST", "/worker/children", Power.WORK, key="items")
-async def enqueue_children(request: ApiRequest, body: ChildrenRequest) -> list[worker_protocol.ChildJob]:
+async def enqueue_children(request: ApiRequest, body: ChildrenRequest) -> list[worker_protocol.EnqueuedChild]:
     """Enqueue children of the job, unless they exist, and return the state of each. Idempotent.
 
     To wait for children that have not ended, settle with the outcome wait. They belong to the tenant of the job. 409
@@ -142,10 +142,10 @@ def _step_view(step: Step) -> worker_protocol.RecordedStep:
     return show(worker_protocol.RecordedStep, step, result=None if step.result is None else json.loads(step.result))
 
 
-def _child_view(child: NamedChild) -> worker_protocol.ChildJob:
+def _child_view(child: NamedChild) -> worker_protocol.EnqueuedChild:
     state = child.state
     return show(
-        worker_protocol.ChildJob,
+        worker_protocol.EnqueuedChild,
         state,
         name=child.name,
         ended=state.phase == "final",
