@@ -167,5 +167,5 @@ async def test_a_worker_that_deregisters_is_not_listed(api: Api) -> None:
 
 
 async def listed_workers(api: Api) -> list[dict[str, Any]]:
-    workers: list[dict[str, Any]] = (await api.open.get(f"{API}/workers")).json()["workers"]
+    workers: list[dict[str, Any]] = (await api.open.get(f"{API}/workers")).json()["items"]
     return workers

@@ -64,7 +64,7 @@ class ChildrenRequest(LeaseToken):
     ]
 
 
-@router.route_for("POST", "/worker/steps", Power.WORK, key="items")
+@router.route_for("POST", "/worker/steps", Power.WORK)
 async def list_recorded_steps(request: ApiRequest, body: LeaseToken) -> list[worker_protocol.RecordedStep]:
     """The steps that the job has recorded in this and earlier executions. Do not run a finished one again."""
     require_worker(request)
@@ -84,7 +84,7 @@ async def record_step(request: ApiRequest, body: StepRequest) -> worker_protocol
     return _step_view(await request.engine.executions.record_step(body.job_id, body.token, record))
 
 
-@router.route_for("POST", "/worker/signals", Power.WORK, key="items")
+@router.route_for("POST", "/worker/signals", Power.WORK)
 async def list_signals(request: ApiRequest, body: LeaseToken) -> list[worker_protocol.ReceivedSignal]:
     """The signals that were sent to the job, and its waits that timed out, oldest first.
 
@@ -95,7 +95,7 @@ async def list_signals(request: ApiRequest, body: LeaseToken) -> list[worker_pro
     return [show(worker_protocol.ReceivedSignal, signal, data=json.loads(signal.data)) for signal in signals]
 
 
-@router.route_for("POST", "/worker/children", Power.WORK, key="items")
+@router.route_for("POST", "/worker/children", Power.WORK)
 async def enqueue_children(request: ApiRequest, body: ChildrenRequest) -> list[worker_protocol.EnqueuedChild]:
     """Enqueue children of the job, unless they exist, and return the state of each. Idempotent.
 
