@@ -252,7 +252,7 @@ def test_another_schema_version_is_refused(url: str) -> None:
 
     asyncio.run(make())
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
-    connection.execute("INSERT INTO detent_schema VALUES (999)")
+    connection.execute("INSERT INTO detent_schema VALUES (999), (-999)")
     connection.close()
     with pytest.raises(DetentError) as refused:
         asyncio.run(make())

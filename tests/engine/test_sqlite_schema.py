@@ -71,7 +71,7 @@ async def test_a_database_in_memory(tmp_path: Path) -> None:
 async def test_a_newer_schema_is_refused(tmp_path: Path, may_migrate: bool) -> None:
     path = tmp_path / "jobs.db"
     opened(path).close_now()
-    sql(path, "INSERT INTO detent_schema VALUES (99)")
+    sql(path, "INSERT INTO detent_schema VALUES (99), (-99)")
     before = path.read_bytes()
     error = refusal(path, may_migrate=may_migrate)
     assert (error.code, error.http_status) == ("SCHEMA_MISMATCH", 503)
@@ -192,6 +192,28 @@ async def test_a_file_of_the_early_layout_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+async def test_a_file_of_the_layout_with_eleven_migrations_is_refused(tmp_path: Path) -> None:
+    """They became one schema, whose number is lower."""
+    path = tmp_path / "early.db"
+    sql(path, "CREATE TABLE detent_schema (version INTEGER NOT NULL)", "CREATE TABLE detent_jobs (id, status)")
+    sql(path, "INSERT INTO detent_schema VALUES (10), (11)")
+    for may_migrate in (True, False):
+        error = refusal(path, may_migrate=may_migrate)
+        assert error.code == "SCHEMA_MISMATCH" and "development version" in error.message
+    assert await asyncio.to_thread(run, ["migrate", "--url", f"sqlite:///{path}"]) == 1
+    assert sql(path, "SELECT max(version) FROM detent_schema") == [(11,)]
+
+
+async def test_an_older_program_works_on_with_an_additive_migration(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    opened(path).close_now()
+    sql(path, "ALTER TABLE detent_jobs ADD COLUMN mood TEXT", "INSERT INTO detent_schema VALUES (99)")
+    engine = Engine(opened(path))
+    await engine.open()
+    assert (await submit(engine)).status == "queued"
+    await engine.close()
+
+
 @pytest.mark.parametrize(
     "prepare",
     [
@@ -215,9 +237,9 @@ async def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 async def test_a_refused_file_can_be_opened_after_it_was_mended(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     opened(path).close_now()
-    sql(path, "INSERT INTO detent_schema VALUES (99)")
+    sql(path, "INSERT INTO detent_schema VALUES (99), (-99)")
     refusal(path)
-    sql(path, "DELETE FROM detent_schema WHERE version = 99")
+    sql(path, "DELETE FROM detent_schema WHERE abs(version) = 99")
     opened(path).close_now()
 
 

@@ -174,6 +174,24 @@ async def test_a_newer_schema_that_old_programs_cannot_live_with_is_refused(url:
         assert "upgrade" in error.message
 
 
+EARLY = {
+    "public": "CREATE TABLE detent_schema (version integer NOT NULL)",
+    "text": "CREATE SCHEMA detent; CREATE TABLE detent.schema (version integer NOT NULL);"
+    " CREATE TABLE detent.jobs (id uuid PRIMARY KEY, status text NOT NULL)",
+}
+"""Layouts with eleven migrations: tables in `public`, and later in a schema, with names as text."""
+
+
+@pytest.mark.parametrize(("layout", "table"), [("public", "public.detent_schema"), ("text", "detent.schema")])
+async def test_the_layouts_of_development_versions_are_refused(url: str, layout: str, table: str) -> None:
+    sql(url, *EARLY[layout].split("; "), f"INSERT INTO {table} SELECT generate_series(1, 11)")
+    for may_migrate in (True, False):
+        error = await refused_opening(url, may_migrate=may_migrate)
+        assert "development version" in error.message and "use a new database" in error.message
+    assert sql(url, f"SELECT max(version) FROM {table}") == [(11,)]
+    assert sql(url, "SELECT to_regclass('detent.events')") == [(None,)]
+
+
 async def test_declaring_a_contract_waits_for_nobody(database: Database) -> None:
     """Its statuses are new rows and new values of a domain: a transaction that holds jobs is not in the way."""
     mine = CONTRACTS["standard"].with_options(name="mine")

@@ -34,7 +34,6 @@ THEIRS = (
     "CREATE TABLE events (id bigint, job_id integer REFERENCES jobs, at timestamptz)",
     "CREATE TABLE tokens (value text UNIQUE)",
     "CREATE TABLE keys (a int, b int, PRIMARY KEY (a, b))",
-    "CREATE TABLE detent_schema (version integer NOT NULL)",
     "CREATE INDEX jobs_ready ON jobs (status)",
     "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
     "CREATE TRIGGER jobs_fixed BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION refuse()",
@@ -42,9 +41,8 @@ THEIRS = (
     "INSERT INTO events VALUES (1, 1, '2026-01-01'), (2, 2, NULL)",
     "INSERT INTO tokens VALUES ('abc')",
     "INSERT INTO keys VALUES (1, 2)",
-    "INSERT INTO detent_schema VALUES (11)",
 )
-"""An application's tables, with names that Detent uses too, and what an early Detent left in public."""
+"""An application's tables, with names that Detent uses too."""
 THEIR_CONTENTS = (
     "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
     " WHERE table_schema = 'public' ORDER BY 1, 2",
@@ -56,7 +54,7 @@ THEIR_CONTENTS = (
     "SELECT tgname, pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid"
     " WHERE relnamespace = 'public'::regnamespace AND NOT tgisinternal ORDER BY 1",
     "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1",
-    *(f"SELECT * FROM public.{table} ORDER BY 1" for table in ("jobs", "events", "tokens", "keys", "detent_schema")),
+    *(f"SELECT * FROM public.{table} ORDER BY 1" for table in ("jobs", "events", "tokens", "keys")),
 )
 _numbers = count(1)
 

@@ -145,12 +145,12 @@ class StepOrphaned(DetentError, code="STEP_ORPHANED", http_status=409):
     """
 
 
-class SchemaMismatch(DetentError, code="SCHEMA_MISMATCH", http_status=503):
-    """The database was set up by another version of Detent, or not at all; run `detent migrate`."""
-
-
 class StoreUnavailable(DetentError, code="STORE_UNAVAILABLE", http_status=503, retryable=True):
     """The database cannot be reached or is overloaded; the call may be repeated."""
+
+
+class SchemaMismatch(StoreUnavailable, code="SCHEMA_MISMATCH", retryable=False):
+    """The database was set up or upgraded by another version of Detent, or not set up; `message` says what to do."""
 
 
 class StoreContended(StoreUnavailable):

@@ -12,7 +12,7 @@ from detent.core.access import Token
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Phase
-from detent.core.errors import DetentError
+from detent.core.errors import DetentError, SchemaMismatch
 from detent.core.job import Job, Micros
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
@@ -67,12 +67,13 @@ def run_checks(url: str) -> Iterator[Finding]:
     yield _location(database)
     yield _schema(database)
     yield _durability(database)
-    if database.problem or database.schema != database.newest:
+    if database.problem or (database.schema or 0) < database.newest:
         return
     try:
         snapshot = ConnectionOptions(url).run(_read_snapshot)
     except DetentError as error:
-        advice = "stop the process that blocks it, then run doctor again"
+        blocked = not isinstance(error, SchemaMismatch)
+        advice = "stop the process that blocks it, then run doctor again" if blocked else ""
         yield Finding("open", False, f"cannot open the database: {error}", advice)
         return
     yield _contracts(snapshot)
@@ -121,7 +122,8 @@ def _schema(database: Database) -> Finding:
     if version is None:
         return Finding("schema", False, "the database has no schema yet", "run `detent migrate`")
     if version > newest:
-        return Finding("schema", False, f"version {version}, this Detent supports {newest}", "upgrade this Detent")
+        message = f"version {version}, made by a newer Detent; this one was made for {newest}"
+        return Finding("schema", True, message, "upgrade this Detent")
     return Finding("schema", False, f"version {version}, this Detent needs {newest}", "run `detent migrate`")
 
 

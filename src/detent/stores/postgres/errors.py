@@ -5,11 +5,13 @@ import asyncpg
 from detent.core.errors import (
     DatabaseUnusable,
     InvalidInput,
+    SchemaMismatch,
     StoreContended,
     StoreRefused,
     StoreUnavailable,
     VersionConflict,
 )
+from detent.stores.sql_files import SCHEMA_CHANGED
 
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """The transaction was rolled back and may be repeated at once."""
@@ -37,6 +39,7 @@ _UNUSABLE = {
         "docs/operate/postgres.md lists the rights of each role",
     ),
 }
+_SCHEMA_CHANGED = (asyncpg.UndefinedColumnError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 _RACES = {"jobs_task"}
 """Unique indexes that concurrent valid calls can violate: the second call repeats and takes the next number."""
 
@@ -55,6 +58,8 @@ def translate(error: BaseException) -> BaseException:
     for refusal, (code, advice) in _UNUSABLE.items():
         if isinstance(error, refusal):
             return DatabaseUnusable(f"Postgres refuses: {error}; {advice}", code=code)
+    if isinstance(error, _SCHEMA_CHANGED):
+        return SchemaMismatch(SCHEMA_CHANGED.format(error))
     if _is_bouncer_error(error):
         return InvalidInput(
             "this server is a PgBouncer, which keeps no session settings and prepared statements; add ?pgbouncer=1 to "

@@ -7,7 +7,7 @@ import asyncpg
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
-from detent.core.errors import SchemaMismatch, StoreUnavailable
+from detent.core.errors import StoreUnavailable
 from detent.stores.contract_registry import (
     changed_contracts,
     check_unfinished,
@@ -16,7 +16,7 @@ from detent.stores.contract_registry import (
     new_states,
     reconcile,
 )
-from detent.stores.sql_files import in_namespace, load_migrations
+from detent.stores.sql_files import SchemaState, in_namespace, load_migrations
 from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
@@ -46,7 +46,7 @@ def _in_schema(text: str, schema: str) -> str:
 def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
     """The migration with the statements that record it, for operators who run the SQL themselves."""
     namespace = namespace_of(schema)
-    parts = [text.strip(), f"INSERT INTO {namespace}schema VALUES ({number});"]
+    parts = [text.strip(), f"INSERT INTO {namespace}schema (version) VALUES ({number});"]
     if number == 1:  # the first open by a role that owns the tables would do this
         parts += [
             f"INSERT INTO {namespace}contracts (name, definition, carried)"
@@ -59,38 +59,26 @@ def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
 
 async def schema_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> int:
     """The number of the last migration, 0 if the schema has no tables of Detent."""
-    table = f"{namespace_of(schema)}schema"
+    return (await _schema_state(connection, schema)).version
+
+
+async def _schema_state(connection: Connection, schema: str) -> SchemaState:
+    table, edges = f"{namespace_of(schema)}schema", f"{namespace_of(schema)}edges"
     if await connection.fetchval("SELECT to_regclass($1)", table) is None:
-        return 0
-    version: int = await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}")
-    return version
+        early = await connection.fetchval("SELECT to_regclass('public.detent_schema')")
+        return SchemaState(0, outdated=early is not None)
+    query = f"SELECT coalesce(max(version), 0), coalesce(-min(version), 0), to_regclass($1) IS NULL FROM {table}"
+    version, oldest, outdated = (await connection.fetch(query, edges))[0]
+    return SchemaState(version, oldest, outdated and version > 0)
 
 
 async def ensure_schema(connection: Connection, schema: str, *, may_migrate: bool) -> None:
     """Check the schema version; migrate an older schema if `may_migrate`, otherwise raise SchemaMismatch."""
     newest = migrations()[-1][0]
-    current = await schema_version(connection, schema)
-    if current == newest:
-        if may_migrate:
-            await _add_event_partitions(connection, schema)
-        return
-    if current > newest:
-        # Older programs work with additive migrations; a breaking one records the oldest schema it allows.
-        if await _oldest_allowed(connection, schema) <= newest:
-            return
-        raise SchemaMismatch(
-            f"the database has schema {current}, this Detent knows {newest}; upgrade Detent",
-            have=current,
-            want=newest,
-        )
-    if not may_migrate:
-        what = "is empty" if current == 0 else f"has schema {current}"
-        raise SchemaMismatch(
-            f"the database {what}, this Detent needs schema {newest}; run `detent migrate`",
-            have=current,
-            want=newest,
-        )
-    await _migrate(connection, schema)
+    if (await _schema_state(connection, schema)).needs_migration(newest, may_migrate=may_migrate):
+        await _migrate(connection, schema)
+    elif may_migrate:
+        await _add_event_partitions(connection, schema)
 
 
 async def _add_event_partitions(connection: Connection, schema: str) -> None:
@@ -98,13 +86,6 @@ async def _add_event_partitions(connection: Connection, schema: str) -> None:
     texts = queries(False, schema)
     if await connection.fetch(texts["event_partitioning"]):
         await connection.execute(compiled(texts["add_event_partitions"]).text, None, timeout=_MIGRATION_SECONDS)
-
-
-async def _oldest_allowed(connection: Connection, schema: str) -> int:
-    """The schema a program must know at least: a breaking migration also records its number as a negative one."""
-    query = f"SELECT -min(version) FROM {namespace_of(schema)}schema WHERE version < 0"
-    breaking: int | None = await connection.fetchval(query)
-    return breaking or 0
 
 
 async def _lock(connection: Connection, schema: str, **options: float) -> None:
@@ -121,7 +102,7 @@ async def _migrate(connection: Connection, schema: str) -> None:
         for number, text in migrations(schema):
             if number > current:
                 await connection.execute(text, timeout=_MIGRATION_SECONDS)
-                await connection.execute(f"INSERT INTO {namespace_of(schema)}schema VALUES ($1)", number)
+                await connection.execute(f"INSERT INTO {namespace_of(schema)}schema (version) VALUES ($1)", number)
 
 
 async def register(

@@ -7,10 +7,9 @@ from typing import Any
 import apsw
 
 from detent.core.contract.model import Contract
-from detent.core.errors import SchemaMismatch
 from detent.core.job import Micros
 from detent.stores.contract_registry import changed_contracts, check_unfinished, edge_names, new_states, reconcile
-from detent.stores.sql_files import in_namespace, load_migrations
+from detent.stores.sql_files import SchemaState, in_namespace, load_migrations
 
 from .session import VERSION_TABLE
 from .tx import NAMESPACE, SQL
@@ -23,34 +22,29 @@ def migrations() -> list[tuple[int, str]]:
 
 def recorded(number: int, text: str) -> str:
     """The migration with the statement that records it, for operators who run the SQL themselves."""
-    return f"BEGIN;\n{text.strip()}\nINSERT INTO {VERSION_TABLE} VALUES ({number});\nCOMMIT;"
+    return f"BEGIN;\n{text.strip()}\nINSERT INTO {VERSION_TABLE} (version) VALUES ({number});\nCOMMIT;"
 
 
 def schema_version(connection: apsw.Connection) -> int:
     """The number of the last migration, 0 for a file without Detent's tables."""
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchall():
-        return 0
-    rows: Any = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()
-    return int(rows[0][0])
+    return _schema_state(connection).version
+
+
+def _schema_state(connection: apsw.Connection) -> SchemaState:
+    tables: Any = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE name IN (?, ?)", (VERSION_TABLE, f"{NAMESPACE}edges")
+    ).fetchall()
+    if (VERSION_TABLE,) not in tables:
+        return SchemaState(0)
+    rows: Any = connection.execute(f"SELECT max(version), -min(version) FROM {VERSION_TABLE}").fetchall()
+    return SchemaState(rows[0][0] or 0, rows[0][1] or 0, outdated=rows[0][0] is not None and len(tables) < 2)
 
 
 def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
     """Create the schema in an empty file; migrate an older one if `may_migrate`, otherwise raise SchemaMismatch."""
-    newest = migrations()[-1][0]
-    have = schema_version(connection)
-    if have == newest:
-        return
-    if have > newest:
-        raise SchemaMismatch(
-            f"the database has schema {have}, this Detent knows {newest}; upgrade Detent or use another file",
-            have=have,
-            want=newest,
-        )
-    if have and not may_migrate:
-        raise SchemaMismatch(
-            f"the database has schema {have}, this Detent needs {newest}; run `detent migrate`", have=have, want=newest
-        )
-    _migrate(connection)
+    state = _schema_state(connection)
+    if state.needs_migration(migrations()[-1][0], may_migrate=may_migrate or not state.version):
+        _migrate(connection)
 
 
 def _migrate(connection: apsw.Connection) -> None:
@@ -60,7 +54,7 @@ def _migrate(connection: apsw.Connection) -> None:
         for number, text in migrations():
             if number > have:
                 connection.execute(text)
-                connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (number,))
+                connection.execute(f"INSERT INTO {VERSION_TABLE} (version) VALUES (?)", (number,))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
