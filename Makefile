@@ -12,7 +12,7 @@ export DENO_NO_UPDATE_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test long drills up sql screenshots bench bench-install bench-full format clean
+.PHONY: help venv check test long drills up docs sql screenshots bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ drills: $(STAMP) ## the tests that take minutes: crashes, simulations, load
 
 up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:8400
 	$(BIN)/detent up examples/demo.py:app
+
+docs: $(STAMP) ## the documentation site in build/site, checked and without network
+	$(BIN)/python -m tools.docs
 
 sql: $(STAMP) ## docs/sql: the claim statements of Postgres as they are sent
 	PYTHONPATH=tests $(BIN)/python -m support.postgres.claim_pages

@@ -25,6 +25,7 @@ NOT_OURS = {
     ".ruff_cache",
     ".pytest_cache",
     ".hypothesis",
+    "build",
     "dist",
 }
 

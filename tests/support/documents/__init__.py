@@ -1,0 +1,1 @@
+"""Helpers of the tests of the pages in docs/ and of the READMEs."""
