@@ -276,7 +276,7 @@ def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -
 
     @wraps(handler)
     async def endpoint(**arguments: Any) -> Response:
-        request: ApiRequest = arguments["request"]
+        request: Any = arguments.get("request")  # a public route may take none
         if shared is not None:
             request.caller.require_all_tenants(shared)
             request.caller.require_all_queues(shared)
