@@ -108,7 +108,8 @@ PUT    /tenants/{tenant}                  admin    shared  200
 DELETE /tenants/{tenant}                  admin    shared  200 404
 GET    /stats                             view     tenant  200
 GET    /overview                          view     shared  200
-GET    /series                            view     shared  200
+GET    /series                            view     tenant  200
+GET    /series/groups                     view     shared  200
 GET    /verification                      view     shared  200
 POST   /verification                      operate  shared  202
 GET    /workers                           view     shared  200

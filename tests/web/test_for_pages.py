@@ -7,6 +7,7 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
 from detent.engine.metrics.time_series import SeriesRecorder
+from detent.ports.metrics import SlotSums, SubjectSlot
 from support.waiting import until
 from support.web.api import API, Api, code
 
@@ -47,24 +48,47 @@ async def test_the_series_counts_every_event_once(api: Api) -> None:
     first, second = SeriesRecorder(api.engine), SeriesRecorder(api.engine)
     for recorder in (first, second, first):
         assert await recorder.catch_up()
-    rows = await _series(api)
-    assert len(rows) <= 2, "one or two intervals"
-    sums = [sum(column) for column in zip(*[row[1:] for row in rows], strict=True)]
-    submitted, succeeded, failed, retried, waits, waited, runs, ran = sums
-    assert (submitted, succeeded, failed, retried, waits, runs) == (4, 1, 1, 0, 2, 2)
-    assert waited > 0 and ran > 0
-    for span, points in (("hour", 120), ("day", 96), ("week", 84)):
+    for span, points in (("5m", 30), ("15m", 30), ("hour", 60), ("6h", 72), ("day", 96), ("week", 84), ("30d", 90)):
         series = await get_json(api, "series", span=span)
         assert len(series["points"]) == points and series["points"][-1]["at"] < series["at"]
+    groups = await get_json(api, "series/groups", span="30d", by="tenant")
+    assert groups["by"] == "tenant" and len(groups["items"]) <= 1
     assert code(await api.open.get(f"{API}/series?span=year"), 422) == "INPUT_INVALID"
+    assert code(await api.open.get(f"{API}/series?queue=a&job_type=b"), 422) == "INPUT_INVALID"
+
+    async def read(tx: Any) -> Any:
+        return await tx.series.read_slots(10, 0, 1 << 50, "all", None)
+
+    slots = await api.engine.store.read(read)
+    assert 1 <= len(slots) <= 2, "one or two intervals"
+    sums = SlotSums()
+    for slot in slots:
+        sums.add(slot.sums)
+    assert (sums.submitted, sums.succeeded, sums.failed, sums.retried) == (4, 1, 1, 0)
+    assert sum(sums.waits.values()) == sum(sums.runs.values()) == 2 and sums.waited > 0 and sums.ran > 0
 
 
-async def _series(api: Api) -> list[Any]:
-    async def read_series(tx: Any) -> list[Any]:
-        rows: list[Any] = await tx.queries.query("series", width=1, first=0, last=1 << 50)
-        return rows
+async def test_a_tenant_sees_only_its_own_series(api: Api) -> None:
+    """Queues and types are shared with others."""
+    boss = await api.person("boss", "admin")
+    for tenant in ("a", "b", "b"):
+        await api.submit(boss, tenant_id=tenant)
+    await SeriesRecorder(api.engine).catch_up()
+    bound = await api.person("tina", "viewer", tenant="a")
 
-    return await api.engine.store.read(read_series)
+    async def submitted(**query: str) -> int:
+        response = await bound.get(f"{API}/series", params={"span": "30d", **query})
+        assert response.status_code == 200 and response.json()["name"] == "a"
+        return sum(slot.sums.submitted for slot in await _slots(api, response.json()["by"], response.json()["name"]))
+
+    assert await submitted() == await submitted(tenant_id="a") == 1
+    for query in ("tenant_id=b", "queue=default", "job_type=mail"):
+        assert code(await bound.get(f"{API}/series?{query}"), 403) == "TENANT_SCOPE_VIOLATION"
+    assert code(await bound.get(f"{API}/series/groups?by=tenant"), 403) == "TENANT_SCOPE_VIOLATION"
+
+
+async def _slots(api: Api, kind: str, name: str) -> list[SubjectSlot]:
+    return await api.engine.store.read(lambda tx: tx.series.read_slots(7_200, 0, 1 << 50, kind, name))
 
 
 async def test_exactly_the_listed_actions_succeed(api: Api) -> None:

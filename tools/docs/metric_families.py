@@ -30,6 +30,6 @@ async def _families() -> list[Any]:
     await engine.open()
     try:
         readings = await engine.store.read(partial(read_inputs, engine))
-        return list(metrics._families(readings, await list_alerts(engine), ExecutionHistograms()))
+        return list(metrics._families(readings, await list_alerts(engine), [], ExecutionHistograms()))
     finally:
         await engine.close()

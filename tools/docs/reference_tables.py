@@ -185,9 +185,9 @@ def _events_of(name: str) -> str:
 METRICS = f"""{WARNING}
 # Metrics
 
-`GET /metrics` of `detent serve` and `detent up`, and of a worker with `--metrics-port`, in the text format of Prometheus. Counters and gauges
-are read from the database and have the same value in every process: aggregate them with `max by`, not with `sum`. Histograms count what
-this process did: aggregate them with `sum by`. [Observability](../operate/observability.md) shows queries and alerts.
+`GET /metrics` of `detent serve` and `detent up`, and of a worker with `--metrics-port`, in the text format of Prometheus. Counters and gauges,
+`detent_job_wait_seconds` and `detent_job_run_seconds` are read from the database and have the same value in every process: aggregate them with
+`max by`, not with `sum`. The other histograms count what this process did: aggregate them with `sum by`. [Observability](../operate/observability.md) shows queries and alerts.
 """
 
 

@@ -195,7 +195,10 @@ _CHARGEABLE = frozenset({Move.RETRY, Move.FAIL, Move.EXPIRE, Move.RELEASE})
 def _event_data(edge: Edge, after: Job, facts: Facts) -> dict[str, Any]:
     if edge.move is Move.FOLLOW:
         return {}
-    data = dict(facts.data)
+    due_later = edge.move in _LATER or (edge.move is Move.SUBMIT and not after.ready)
+    # First, because the recorder of the time series reads it from the start of the text.
+    data: dict[str, Any] = {"due_at": after.due_at} if due_later and after.due_at is not None else {}
+    data |= facts.data
     failure = facts.failure
     if failure:
         data["error_code"] = failure.code
@@ -210,8 +213,6 @@ def _event_data(edge: Edge, after: Job, facts: Facts) -> dict[str, Any]:
         data["reason"] = facts.reason
     if facts.wait and edge.move in _WAITS:
         data |= {"correlation_key": facts.wait.name, "wait_type": facts.wait.kind, "park": facts.wait.park}
-    if edge.move in _LATER and after.due_at is not None:
-        data["due_at"] = after.due_at
     return data
 
 

@@ -1,7 +1,7 @@
 """The Prometheus page: counters from the log, gauges of the current state, histograms of this process.
 
-Counters and gauges have the same values in every process: aggregate them with `max by`, not `sum`. Histograms are per
-process.
+Counters, gauges, detent_job_wait_seconds and detent_job_run_seconds have the same values in every process: aggregate
+them with `max by`, not `sum`. The other histograms are per process.
 """
 
 from collections import Counter
@@ -14,11 +14,13 @@ from detent.core.alerts import Alert
 from detent.core.contract.model import Move
 from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.engine.metrics import buckets
 from detent.engine.metrics.alert_kinds import Readings
 from detent.engine.metrics.alerts import list_alerts, read_inputs
 from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, EventCounter
+from detent.engine.metrics.time_series import read_totals
 from detent.engine.reads.why import is_live
-from detent.ports.metrics import Group
+from detent.ports.metrics import BucketCounts, Group, SubjectSlot
 from detent.system.extras import extra_imports
 from detent.version import __version__
 
@@ -32,6 +34,8 @@ Metric = tuple[str, str, tuple[str, ...], Values]
 """Name, help, names of the labels, values."""
 _KIND = ("contract", "queue", "job_type")
 _MAX_STEPS = 200
+_SHOWN_BUCKETS = range(16, 104, buckets.PER_DOUBLING)
+"""The bounds of detent_job_wait_seconds and detent_job_run_seconds: 1.6 ms, doubled up to 56 minutes."""
 
 
 async def exposition(
@@ -43,7 +47,8 @@ async def exposition(
     await (event_counter or EventCounter(engine)).catch_up(_MAX_STEPS)
     readings = await engine.store.read(partial(read_inputs, engine))
     alerts = await list_alerts(engine)
-    registry: Any = SimpleNamespace(collect=lambda: _families(readings, alerts, histograms))
+    totals = await engine.store.read(read_totals)
+    registry: Any = SimpleNamespace(collect=lambda: _families(readings, alerts, totals, histograms))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
@@ -53,7 +58,9 @@ def require_prometheus() -> None:
         import prometheus_client  # noqa: F401
 
 
-def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:
+def _families(
+    readings: Readings, alerts: list[Alert], totals: list[SubjectSlot], histograms: ExecutionHistograms | None
+) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     for kind, metrics in ((CounterMetricFamily, _counters(readings)), (GaugeMetricFamily, _gauges(readings, alerts))):
@@ -62,6 +69,7 @@ def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHist
             for label_values, number in sorted(values.items()):
                 family.add_metric(label_values, number)
             yield family
+    yield from _latencies(readings, totals)
     if histograms is not None:
         help_text = "Seconds from due to pickup by this process."
         yield _histogram("detent_pickup_seconds", help_text, histograms.pickup)
@@ -158,6 +166,28 @@ def _capped(values: Values) -> Values:
     if len(ordered) > MAX_LABELS:
         kept[(OTHER,) * len(ordered[0][0])] = ordered[MAX_LABELS][1]
     return kept
+
+
+def _latencies(readings: Readings, totals: list[SubjectSlot]) -> Iterator[Any]:
+    """Waiting and running times since the beginning, recorded by servers; the same in every process."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    wait = HistogramMetricFamily("detent_job_wait_seconds", "Seconds from due to claimed.", labels=_KIND)
+    run = HistogramMetricFamily("detent_job_run_seconds", "Seconds from claimed to the end of the run.", labels=_KIND)
+    for group, _, sums in sorted(totals):
+        labels = readings.groups[int(group)] if group else Group(OTHER, OTHER, OTHER)
+        wait.add_metric(labels, _cumulative(sums.waits), sums.waited / SECOND)
+        run.add_metric(labels, _cumulative(sums.runs), sums.ran / SECOND)
+    yield from (wait, run)
+
+
+def _cumulative(histogram: BucketCounts) -> list[tuple[str, float]]:
+    """(upper bound, how many values up to it), cumulative as Prometheus expects."""
+    rows = [
+        (repr(buckets.upper_seconds(bound)), float(sum(n for bucket, n in histogram.items() if bucket <= bound)))
+        for bound in _SHOWN_BUCKETS
+    ]
+    return [*rows, ("+Inf", float(sum(histogram.values())))]
 
 
 def _histogram(name: str, help_text: str, table: Mapping[tuple[str, ...], Histogram]) -> Any:

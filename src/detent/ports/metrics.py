@@ -1,7 +1,7 @@
 """Event counts, time series, alerts and their deliveries, as a transaction stores them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from detent.core.alerts import Alert, Delivery
@@ -63,30 +63,76 @@ class RecentCount(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Events of one kind in one slot. took: total microseconds that their jobs spent in the source status."""
+    """Events of one kind in one slot.
+
+    bucket: of the time that each of their jobs spent in the source status since it was due there, see
+    engine/metrics/buckets.py; None for a job's first event. took: the sum of these times.
+    """
 
     lane_group: int
+    tenant: str
     source: str
     event: str
     target: str
-    before: str
     slot: int
+    bucket: int | None
     number: int
-    took: int
+    took: Micros
+
+
+class Subject(NamedTuple):
+    """What a time series is about. kind: all, queue, job_type, tenant, or group (of jobs, by its number)."""
+
+    kind: str
+    name: str
+
+
+class SlotKey(NamedTuple):
+    """A slot of `width` seconds in the series of one subject. Width 0, slot 0: since the beginning."""
+
+    width: int
+    subject: int
+    slot: int
+
+
+BucketCounts = dict[int, int]
+"""bucket -> number"""
 
 
 @dataclass(slots=True)
 class SlotSums:
-    """What happened in a time slot. waited, ran: the total microseconds of the `waits` and `runs`."""
+    """What happened in a time slot.
+
+    waits, runs: how long jobs waited for a claim, and how long executions took. waited, ran: the sums of these times.
+    """
 
     submitted: int = 0
     succeeded: int = 0
     failed: int = 0
     retried: int = 0
-    waits: int = 0
-    waited: int = 0
-    runs: int = 0
-    ran: int = 0
+    waited: Micros = 0
+    ran: Micros = 0
+    waits: BucketCounts = field(default_factory=dict)
+    runs: BucketCounts = field(default_factory=dict)
+
+    def add(self, other: "SlotSums") -> None:
+        self.submitted += other.submitted
+        self.succeeded += other.succeeded
+        self.failed += other.failed
+        self.retried += other.retried
+        self.waited += other.waited
+        self.ran += other.ran
+        for own, more in ((self.waits, other.waits), (self.runs, other.runs)):
+            for bucket, number in more.items():
+                own[bucket] = own.get(bucket, 0) + number
+
+
+class SubjectSlot(NamedTuple):
+    """One slot of the series of a subject."""
+
+    name: str
+    slot: int
+    sums: SlotSums
 
 
 class LogPositionTable(Protocol):
@@ -141,13 +187,24 @@ class EventCountTable(Protocol):
 
 class SeriesTable(Protocol):
     async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]: ...
-    async def add_series(self, sums: Mapping[int, SlotSums]) -> None: ...
 
-    async def read_series(self, width: int, first: int, last: int) -> dict[int, SlotSums]:
-        """Sums per `width` slots, from slot `first` to before `last`."""
+    async def subject_ids(self, subjects: Iterable[Subject], at_most: Mapping[str, int]) -> dict[Subject, int]:
+        """The numbers of these subjects, new ones included. at_most: kind -> the most subjects of it; beyond it, new
+        subjects get the number of the one with the name ''."""
         ...
 
-    async def drop_series(self, before: int) -> None: ...
+    async def add_slots(self, sums: Mapping[SlotKey, SlotSums]) -> None:
+        """Add to the stored slots. The caller has advanced the log's position in this transaction, which makes it the
+        only one that adds."""
+        ...
+
+    async def read_slots(self, width: int, first: int, last: int, kind: str, name: str | None) -> list[SubjectSlot]:
+        """The slots from `first` to before `last` of one subject, or of all of a kind."""
+        ...
+
+    async def drop_slots(self, before: Mapping[int, int]) -> None:
+        """Delete old slots (width -> the first one to keep), and the subjects that have none left."""
+        ...
 
 
 class AlertTable(Protocol):

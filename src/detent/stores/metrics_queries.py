@@ -1,19 +1,24 @@
 """The part of a transaction that stores event counts, time series, alerts and periodic tasks; alike in every store."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from detent.core.alerts import Alert, Delivery
 from detent.core.job import Micros
 from detent.ports.metrics import (
+    BucketCounts,
     CountedEntries,
     FrequentCounts,
     Group,
     Key,
     LogPosition,
     RecentCount,
+    SlotKey,
     SlotSums,
+    Subject,
+    SubjectSlot,
     Timed,
 )
 
@@ -92,17 +97,44 @@ class MetricsQueries(NamedQueries):
     async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]:
         return await self.fetch(Timed, "time_events", position=position, until=until, slot=slot)
 
-    async def add_series(self, sums: Mapping[int, SlotSums]) -> None:
-        if sums:
-            rows = [[slot, *astuple(slot_sums)] for slot, slot_sums in sums.items()]
-            await self.change("add_series", rows=json.dumps(rows))
+    async def subject_ids(self, subjects: Iterable[Subject], at_most: Mapping[str, int]) -> dict[Subject, int]:
+        wanted = set(subjects)
+        ids = await self._find_subjects(wanted)
+        if missing := sorted(wanted - ids.keys()):
+            numbers = {row[0]: row[1] for row in await self.query("count_series_subjects")}
+            added = []
+            for subject in missing:
+                numbers[subject.kind] = numbers.get(subject.kind, 0) + 1
+                has_place = numbers[subject.kind] <= at_most[subject.kind]
+                added.append(subject if has_place else Subject(subject.kind, ""))
+            await self.change("add_series_subjects", rows=json.dumps(sorted(set(added))))
+            ids |= await self._find_subjects(set(added))
+            ids |= {subject: ids[stored] for subject, stored in zip(missing, added, strict=True)}
+        return ids
 
-    async def read_series(self, width: int, first: int, last: int) -> dict[int, SlotSums]:
-        rows = await self.query("series", width=width, first=first, last=last)
-        return {row[0]: SlotSums(*map(int, row[1:])) for row in rows}
+    async def _find_subjects(self, subjects: Collection[Subject]) -> dict[Subject, int]:
+        rows = await self.query("find_series_subjects", rows=json.dumps(list(subjects)))
+        return {Subject(row[1], row[2]): row[0] for row in rows}
 
-    async def drop_series(self, before: int) -> None:
-        await self.change("drop_series", before=before)
+    async def add_slots(self, sums: Mapping[SlotKey, SlotSums]) -> None:
+        if not sums:
+            return
+        stored = await self.query("series_slots", rows=json.dumps(list(sums)))
+        merged = {SlotKey(*row[:3]): _slot_sums(row[3:]) for row in stored}
+        for key, slot_sums in sums.items():
+            merged.setdefault(key, SlotSums()).add(slot_sums)
+        await self.change("put_series", rows=json.dumps([[*key, *_slot_values(new)] for key, new in merged.items()]))
+
+    async def read_slots(self, width: int, first: int, last: int, kind: str, name: str | None) -> list[SubjectSlot]:
+        values: dict[str, int | str] = {"width": width, "first": first, "last": last, "kind": kind}
+        query = "series_by" if name is None else "series_of"
+        rows = await self.query(query, **(values if name is None else {**values, "name": name}))
+        return [SubjectSlot(row[0], row[1], _slot_sums(row[2:])) for row in rows]
+
+    async def drop_slots(self, before: Mapping[int, int]) -> None:
+        for width, slot in before.items():
+            await self.change("drop_series", width=width, before=slot)
+        await self.change("drop_series_subjects")
 
     async def list_alerts(self) -> list[Alert]:
         return await self.fetch(Alert, "alerts")
@@ -143,3 +175,22 @@ class MetricsQueries(NamedQueries):
     async def take_interval(self, name: str, latest: Micros) -> bool:
         await self.change("first_turn", name=name)
         return await self.change("take_turn", name=name, latest=latest, now=self.now) == 1
+
+
+def _slot_sums(row: Sequence[Any]) -> SlotSums:
+    submitted, succeeded, failed, retried, waited, ran, waits, runs = row
+    return SlotSums(submitted, succeeded, failed, retried, waited, ran, _histogram(waits), _histogram(runs))
+
+
+def _slot_values(sums: SlotSums) -> list[int | str]:
+    numbers = [sums.submitted, sums.succeeded, sums.failed, sums.retried, sums.waited, sums.ran]
+    return [*numbers, _histogram_text(sums.waits), _histogram_text(sums.runs)]
+
+
+def _histogram(text: str) -> BucketCounts:
+    pairs = (pair.partition(":") for pair in text.split())
+    return {int(bucket): int(number) for bucket, _, number in pairs}
+
+
+def _histogram_text(histogram: BucketCounts) -> str:
+    return " ".join(f"{bucket}:{number}" for bucket, number in sorted(histogram.items()))

@@ -1,104 +1,134 @@
-"""Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week."""
+"""Throughput and latency over time, of all jobs and by queue, job type and tenant; summed from the log in commit order.
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+Each range of the log is added to slots of several widths. Narrow slots are kept for minutes, wide ones for a month, and
+the number of queues, types and tenants with slots of their own is bounded, so the size of the table is bounded too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.times import SECOND, iso
-from detent.engine.reads import operations
-from detent.engine.reads.responses import show
+from detent.core.times import SECOND
+from detent.engine.reads.operations import SpanName
 from detent.engine.runtime import Runtime
-from detent.ports.metrics import Group, SlotSums, Timed
+from detent.ports.metrics import Group, SlotKey, SlotSums, Subject, SubjectSlot, Timed
 from detent.ports.tx import Tx
 
-from .event_counts import EVENTS, SLOT, UNKNOWN, edge_of, read_groups
+from .buckets import LAST
+from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
 from .log_follower import LogFollower
 
 LOG = "series"
-KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
-Span = Literal["hour", "day", "week"]
-SPANS: dict[Span, tuple[int, int]] = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
-"""Name of a span -> (its length in seconds, seconds per point)."""
+KEEP = {10: 1_200, 60: 23_400, 900: 93_600, 7_200: 2_678_400}
+"""Width of a slot -> for how long it is kept, in seconds: 20 minutes, 6.5 hours, 26 hours, 31 days."""
+SLOT = min(KEEP)
+TOTALS = 0
+"""The width of the slot that is never deleted; only groups have it, for the histograms of Prometheus."""
+MAX_SUBJECTS = {"all": 1, "queue": 1_000, "job_type": 1_000, "tenant": 1_000, "group": 200}
+"""How many subjects of a kind have slots of their own; the others share one."""
+ALL = Subject("all", "*")
 _TARGET_EVENTS = 5_000
+_DROP_SECONDS = 300
 
 
-class SeriesRecorder(LogFollower[dict[int, SlotSums]]):
+class SpanRule(NamedTuple):
+    """Length of a span, length of its points, width of the slots that it reads; in seconds."""
+
+    seconds: int
+    point: int
+    slot: int
+
+
+SPANS: dict[SpanName, SpanRule] = {
+    "5m": SpanRule(300, 10, 10),
+    "15m": SpanRule(900, 30, 10),
+    "hour": SpanRule(3_600, 60, 60),
+    "6h": SpanRule(21_600, 300, 60),
+    "day": SpanRule(86_400, 900, 900),
+    "week": SpanRule(604_800, 7_200, 7_200),
+    "30d": SpanRule(2_592_000, 28_800, 7_200),
+}
+Sums = dict[tuple[int, Subject], SlotSums]
+"""(slot of SLOT seconds, subject) -> its sums"""
+
+
+class SeriesRecorder(LogFollower[Sums]):
     """Sums events from the stored position on."""
 
     def __init__(self, engine: Runtime) -> None:
-        super().__init__(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
+        super().__init__(engine, LOG, EVENTS, self._sum_range, self._add_sums, target_entries=_TARGET_EVENTS)
         self._groups: dict[int, Group] = {}
+        self._dropped_at = 0
 
-    async def _sum_range(self, tx: Tx, position: int, until: int) -> tuple[int, dict[int, SlotSums]]:
-        rows = await tx.series.time_events(position, until, SLOT)
+    async def _sum_range(self, tx: Tx, position: int, until: int) -> tuple[int, Sums]:
+        rows = await tx.series.time_events(position, until, SLOT * SECOND)
         if any(row.lane_group not in self._groups for row in rows):
             self._groups = await read_groups(tx.event_counts)
         return sum(row.number for row in rows), sum_events(rows, self._groups, self.runtime.contracts)
 
+    async def _add_sums(self, tx: Tx, sums: Sums) -> None:
+        now = tx.now // SECOND
+        ids = await tx.series.subject_ids({subject for _, subject in sums}, MAX_SUBJECTS)
+        slots: dict[SlotKey, SlotSums] = {}
+        for (slot, subject), slot_sums in sums.items():
+            for width in _widths(subject, now - slot * SLOT):
+                key = SlotKey(width, ids[subject], slot * SLOT // width if width else 0)
+                slots.setdefault(key, SlotSums()).add(slot_sums)
+        await tx.series.add_slots(slots)
+        if now - self._dropped_at >= _DROP_SECONDS:
+            await tx.series.drop_slots({width: (now - seconds) // width for width, seconds in KEEP.items()})
+            self._dropped_at = now
 
-async def _add_sums(tx: Tx, sums: dict[int, SlotSums]) -> None:
-    oldest = tx.now // SLOT - KEEP_SLOTS
-    await tx.series.add_series({slot: slot_sums for slot, slot_sums in sums.items() if slot >= oldest})
-    await tx.series.drop_series(oldest)
+
+def _widths(subject: Subject, age: int) -> Iterator[int]:
+    """The widths of the slots to which events of this age are added."""
+    if subject.kind == "group":
+        yield TOTALS
+    else:
+        yield from (width for width, seconds in KEEP.items() if age < seconds)
 
 
-def sum_events(
-    rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
-) -> dict[int, SlotSums]:
-    """Sum events per slot by the meaning of their contract's edge; events without an edge are left out."""
-    sums: dict[int, SlotSums] = {}
+def sum_events(rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]) -> Sums:
+    """Sum events per slot and subject by the meaning of their contract's edge; events without an edge are left out."""
+    sums: Sums = {}
     for row in rows:
-        contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
-        edge = edge_of(contract, row.source, row.event, row.target)
-        if contract is None or edge is None:
+        group = groups.get(row.lane_group, UNKNOWN)
+        row_sums = _row_sums(contracts.get(group.contract), row)
+        if row_sums is None:
             continue
-        slot_sums = sums.setdefault(row.slot, SlotSums())
-        if edge.source is None:
-            slot_sums.submitted += row.number
-        if edge.move is Move.CLAIM and not _waited_for_retry(contract, row):
-            slot_sums.waits += row.number
-            slot_sums.waited += row.took
-        if edge.source is not None and contract.phase(edge.source) is Phase.LEASED:
-            slot_sums.runs += row.number
-            slot_sums.ran += row.took
-        if edge.move is Move.RETRY:
-            slot_sums.retried += row.number
-        elif edge.move is Move.SUCCEED:
-            slot_sums.succeeded += row.number
-        elif edge.move is not Move.CANCEL and contract.phase(edge.target) is Phase.FINAL:
-            slot_sums.failed += row.number
+        subjects = (
+            ALL,
+            Subject("queue", group.queue),
+            Subject("job_type", group.job_type),
+            Subject("tenant", row.tenant),
+            Subject("group", str(row.lane_group)),
+        )
+        for subject in subjects:
+            sums.setdefault((row.slot, subject), SlotSums()).add(row_sums)
     return sums
 
 
-def _waited_for_retry(contract: Contract, row: Timed) -> bool:
-    """True for a job claimed after a retry: it waited for its backoff, so it does not count for the claim latency."""
-    return any(e.move is Move.RETRY and e.event == row.before and e.target == row.source for e in contract.edges)
+def _row_sums(contract: Contract | None, row: Timed) -> SlotSums | None:
+    edge = edge_of(contract, row.source, row.event, row.target)
+    if contract is None or edge is None:
+        return None
+    sums = SlotSums()
+    durations = {} if row.bucket is None else {min(row.bucket, LAST): row.number}
+    if edge.source is None:
+        sums.submitted = row.number
+    elif contract.phase(edge.source) is Phase.LEASED:
+        sums.runs, sums.ran = durations, row.took
+    elif edge.move is Move.CLAIM:
+        sums.waits, sums.waited = durations, row.took
+    if edge.move is Move.RETRY:
+        sums.retried = row.number
+    elif edge.move is Move.SUCCEED:
+        sums.succeeded = row.number
+    elif edge.move is not Move.CANCEL and contract.phase(edge.target) is Phase.FINAL:
+        sums.failed = row.number
+    return sums
 
 
-async def series_view(engine: Runtime, span: Span) -> operations.TimeSeries:
-    """The series for one span. Only complete points: the current one would look like a drop."""
-    seconds, width = SPANS[span]
-    slots = width * SECOND // SLOT
-
-    async def read(tx: Tx) -> tuple[int, dict[int, SlotSums]]:
-        last = tx.now // (width * SECOND)
-        first = last - seconds // width
-        return last, await tx.series.read_series(slots, first * slots, last * slots)
-
-    last, sums = await engine.store.read(read)
-    points = [_point(at, width, sums.get(at, SlotSums())) for at in range(last - seconds // width, last)]
-    at = iso(last * width * SECOND)
-    return show(operations.TimeSeries, None, span=span, at=at, bucket_seconds=width, points=points)
-
-
-def _point(number: int, width: int, sums: SlotSums) -> operations.SeriesPoint:
-    return show(
-        operations.SeriesPoint,
-        sums,
-        at=iso(number * width * SECOND),
-        ended_well=sums.succeeded,
-        ended_badly=sums.failed,
-        retries=sums.retried,
-        wait_ms=round(sums.waited / sums.waits / 1_000, 3) if sums.waits else None,
-        run_ms=round(sums.ran / sums.runs / 1_000, 3) if sums.runs else None,
-    )
+async def read_totals(tx: Tx) -> list[SubjectSlot]:
+    """The histograms of each group since the beginning; the name is the group's number, '' for the others."""
+    return await tx.series.read_slots(TOTALS, 0, 1, "group", None)

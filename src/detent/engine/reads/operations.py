@@ -4,6 +4,8 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from .responses import JsonObject, Timestamp, VerifyReport
 
+SpanName = Literal["5m", "15m", "hour", "6h", "day", "week", "30d"]
+
 
 class HealthResponse(TypedDict):
     ok: bool
@@ -120,23 +122,63 @@ class VerificationState(TypedDict):
     report: Annotated[VerifyReport | None, "Of the last verification, for all jobs."]
 
 
-class SeriesPoint(TypedDict):
-    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
+class Latency(TypedDict):
+    """How long something took, in seconds; null if it did not happen. Percentiles are off by less than a tenth."""
 
-    at: Timestamp
+    number: Annotated[int, "How many were measured."]
+    mean_seconds: float | None
+    p50_seconds: float | None
+    p95_seconds: float | None
+    p99_seconds: float | None
+
+
+class SeriesSums(TypedDict):
+    """What happened in a time."""
+
     submitted: int
     ended_well: Annotated[int, "Jobs that succeeded."]
     ended_badly: Annotated[int, "Jobs that failed; cancelled jobs are not counted."]
     retries: int
-    wait_ms: Annotated[float | None, "Average time in the queue before a claim, without retries."]
-    run_ms: Annotated[float | None, "Average time of an execution."]
+    wait: Annotated[Latency, "From due to claimed; also of retries, from the time of the retry on."]
+    run: Annotated[Latency, "From claimed to the end of the execution."]
+
+
+class SeriesPoint(SeriesSums):
+    """The interval that starts at `at`."""
+
+    at: Timestamp
+    seconds: Annotated[int, "Length of the interval; less than bucket_seconds if it is not over."]
+    wait_ms: Annotated[float | None, "wait.mean_seconds, in milliseconds."]
+    run_ms: Annotated[float | None, "run.mean_seconds, in milliseconds."]
 
 
 class TimeSeries(TypedDict):
-    span: Literal["hour", "day", "week"]
+    """Throughput and latency over time."""
+
+    span: SpanName
+    by: Annotated[Literal["all", "queue", "job_type", "tenant"], "What the series is about."]
+    name: Annotated[str | None, "Name of the queue, job type or tenant."]
     at: Timestamp
     bucket_seconds: Annotated[int, "Length of the interval of a point."]
     points: list[SeriesPoint]
+    total: Annotated[SeriesSums, "Of all points."]
+
+
+class SeriesGroup(SeriesSums):
+    """One queue, job type or tenant."""
+
+    name: Annotated[str | None, "Null: those beyond the thousandth, together."]
+    finished: Annotated[list[int], "Jobs that succeeded or failed in each point, oldest first."]
+
+
+class SeriesGroups(TypedDict):
+    """Throughput and latency of every queue, job type or tenant with events in a span; most finished jobs first."""
+
+    span: SpanName
+    by: Literal["queue", "job_type", "tenant"]
+    at: Timestamp
+    bucket_seconds: Annotated[int, "Length of the interval of a point."]
+    items: list[SeriesGroup]
 
 
 class StatsResponse(TypedDict):

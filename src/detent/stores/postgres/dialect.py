@@ -78,6 +78,7 @@ _FORMS = {
     "join_job": "CROSS JOIN LATERAL (SELECT * FROM detent.job_list WHERE id = CAST({0} AS uuid) OFFSET 0) j",
     "after": "{0}.xid >=",
     "until": "{0}.xid <",
+    "due_in": """CAST(substring({0} FROM '^\\{"due_at":([0-9]+)') AS bigint)""",
 }
 """Form -> its text, see fill_placeholders."""
 _FROM_LANE = {"{version}": "(SELECT version FROM t)", "{lock_ms}": "20"}

@@ -336,15 +336,28 @@ CREATE TABLE detent.votes (
   PRIMARY KEY (job_id, name, person)
 );
 
--- Time series in slots of ten seconds, for the charts of the last hour, day and week.
+-- What has a time series of its own: all jobs, a queue, a job type, a tenant; and a lane group, which has totals only. The
+-- number of each kind is bounded: later ones share the subject with the name ''.
+CREATE TABLE detent.series_subjects (
+  id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  kind text NOT NULL CHECK (kind IN ('all', 'queue', 'job_type', 'tenant', 'group')),
+  name text NOT NULL,
+  UNIQUE (kind, name)
+);
+-- Throughput and latency by subject in slots of `width` seconds; slots of each width are kept for a time of its own. Width 0:
+-- since the beginning, in slot 0. waits, runs: histograms, `bucket:number` separated by spaces; see engine/metrics/buckets.py.
+-- waited, ran: the sums, in microseconds.
 CREATE TABLE detent.series (
-  slot      bigint PRIMARY KEY,
+  width     integer NOT NULL,
+  subject   bigint NOT NULL,
+  slot      bigint NOT NULL,
   submitted bigint NOT NULL,
   succeeded bigint NOT NULL,
   failed    bigint NOT NULL,
   retried   bigint NOT NULL,
-  waits     bigint NOT NULL,
   waited    bigint NOT NULL,
-  runs      bigint NOT NULL,
-  ran       bigint NOT NULL
+  ran       bigint NOT NULL,
+  waits     text NOT NULL,
+  runs      text NOT NULL,
+  PRIMARY KEY (width, subject, slot)
 );

@@ -329,18 +329,31 @@ CREATE TABLE detent.votes (
   PRIMARY KEY (job_id, name, person)
 ) STRICT, WITHOUT ROWID;
 
--- Time series in slots of ten seconds, for the charts of the last hour, day and week.
+-- What has a time series of its own: all jobs, a queue, a job type, a tenant; and a lane group, which has totals only. The
+-- number of each kind is bounded: later ones share the subject with the name ''.
+CREATE TABLE detent.series_subjects (
+  id   INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('all', 'queue', 'job_type', 'tenant', 'group')),
+  name TEXT NOT NULL,
+  UNIQUE (kind, name)
+) STRICT;
+-- Throughput and latency by subject in slots of `width` seconds; slots of each width are kept for a time of its own. Width 0:
+-- since the beginning, in slot 0. waits, runs: histograms, `bucket:number` separated by spaces; see engine/metrics/buckets.py.
+-- waited, ran: the sums, in microseconds.
 CREATE TABLE detent.series (
-  slot      INTEGER PRIMARY KEY NOT NULL,
+  width     INTEGER NOT NULL,
+  subject   INTEGER NOT NULL,
+  slot      INTEGER NOT NULL,
   submitted INTEGER NOT NULL,
   succeeded INTEGER NOT NULL,
   failed    INTEGER NOT NULL,
   retried   INTEGER NOT NULL,
-  waits     INTEGER NOT NULL,
   waited    INTEGER NOT NULL,
-  runs      INTEGER NOT NULL,
-  ran       INTEGER NOT NULL
-) STRICT;
+  ran       INTEGER NOT NULL,
+  waits     TEXT NOT NULL,
+  runs      TEXT NOT NULL,
+  PRIMARY KEY (width, subject, slot)
+) STRICT, WITHOUT ROWID;
 
 -- Deadlines for jobs of schedules, and a retry time for fires that a quota refused.
 

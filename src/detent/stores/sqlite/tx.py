@@ -53,6 +53,7 @@ _FORMS = {
     "join_job": "CROSS JOIN detent.job_list j ON j.id = {0}",
     "after": "{0}.n >",
     "until": "{0}.n <=",
+    "due_in": """CASE WHEN {0} LIKE '{"due_at":%' THEN CAST(substr({0}, 11, 19) AS bigint) END""",
 }
 """Form -> its text, see fill_placeholders."""
 SQL = {

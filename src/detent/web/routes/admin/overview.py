@@ -1,17 +1,20 @@
 """For the dashboard: counts of jobs, queues, workers and dead letters; time series; verification of all jobs."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, cast
 
 from fastapi import Query
 from pydantic import Field
 
 from detent.core.access import Power
+from detent.core.errors import InvalidInput
 from detent.core.times import iso
-from detent.engine.metrics.time_series import series_view
+from detent.engine.metrics.series_views import Dimension, groups_view, series_view
+from detent.engine.metrics.time_series import ALL
 from detent.engine.reads import operations
 from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.stats import counts_view, live_workers_view
+from detent.ports.metrics import Subject
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
@@ -49,14 +52,54 @@ async def get_overview(request: ApiRequest) -> JsonObject:
     }
 
 
-class SeriesQuery(schemas.QueryParameters):
-    span: Literal["hour", "day", "week"] = Field("hour", description="The last hour, day or week.")
+class SpanQuery(schemas.QueryParameters):
+    span: operations.SpanName = Field(
+        "hour", description="The last 5 or 15 minutes, hour, 6 hours, day, week or 30 days."
+    )
 
 
-@router.route_for("GET", "/series", Power.READ, shared="the time series")
+class SeriesQuery(SpanQuery):
+    queue: schemas.Name | None = Field(None, description="Only jobs of this queue.")
+    job_type: schemas.Name | None = Field(None, description="Only jobs of this type.")
+    tenant_id: schemas.Name | None = Field(None, description="Only jobs of this tenant.")
+
+
+class SeriesGroupsQuery(SpanQuery):
+    by: Dimension = Field("job_type", description="What to group by.")
+
+
+@router.route_for("GET", "/series", Power.READ)
 async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]) -> operations.TimeSeries:
-    """Throughput and latency of the last hour, day or week. Servers record them while they run."""
-    return await series_view(request.engine, query.span)
+    """Throughput and latency over time: of all jobs, or of one queue, one job type or one tenant.
+
+    Servers record them while they run. A token that is bound to a tenant sees the series of that tenant.
+    422 INPUT_INVALID with more than one of queue, job_type and tenant_id.
+    """
+    request.caller.require_all_queues("the time series")
+    if query.queue or query.job_type:
+        request.caller.require_all_tenants("the time series of a queue or job type")
+    tenant = request.caller.tenant_for(query.tenant_id)
+    names: dict[Dimension, str | None] = {"queue": query.queue, "job_type": query.job_type, "tenant": tenant}
+    subjects = [Subject(kind, name) for kind, name in names.items() if name is not None]
+    if len(subjects) > 1:
+        message = "give at most one of queue, job_type and tenant_id: series are kept for each of them, not for pairs"
+        raise InvalidInput(message, code="INPUT_INVALID", field=subjects[-1].kind)
+    return await series_view(request.engine, query.span, subjects[0] if subjects else ALL)
+
+
+@router.route_for(
+    "GET", "/series/groups", Power.READ, shared="time series by group", responses={200: operations.SeriesGroups}
+)
+async def get_series_groups(request: ApiRequest, query: Annotated[SeriesGroupsQuery, Query()]) -> JsonObject:
+    """Throughput, failures, waiting and running time of every queue, job type or tenant over a span, most jobs first.
+
+    If summing is slow, the last result is reused for a while.
+    """
+
+    async def read() -> JsonObject:
+        return cast(JsonObject, await groups_view(request.engine, query.span, query.by))
+
+    return await request.web.shared_counts.get(f"series {query.span} {query.by}", read, exact=False)
 
 
 @router.route_for("GET", "/verification", Power.READ, shared="verification")
