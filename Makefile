@@ -12,7 +12,7 @@ export DENO_NO_UPDATE_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test long drills up docs sql screenshots bench bench-install bench-full format clean
+.PHONY: help venv check test long drills up docs sql openapi screenshots bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ docs: $(STAMP) ## the documentation site in build/site, checked and without netw
 
 sql: $(STAMP) ## docs/sql: the claim statements of Postgres as they are sent
 	PYTHONPATH=tests $(BIN)/python -m support.postgres.claim_pages
+
+openapi: $(STAMP) ## docs/openapi.json: the OpenAPI document of the REST API
+	PYTHONPATH=tests $(BIN)/python -m support.web.openapi_file
 
 screenshots: $(STAMP) ## every page of the dashboard as a picture, in ./screenshots
 	PYTHONPATH=tests $(BIN)/python -m dashboard.screenshots

@@ -11,6 +11,7 @@ import tidy
 from tidy import Finding, Source
 
 from support.postgres import claim_pages
+from support.web import openapi_file
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "detent"
@@ -149,6 +150,11 @@ def test_the_pages_of_the_claim_statements_are_up_to_date() -> None:
     stale = sorted(name for name, _ in written.items() ^ claim_pages.pages().items())
     if stale:
         pytest.fail(f"docs/sql differs from the statements, run `make sql`: {', '.join(dict.fromkeys(stale))}", False)
+
+
+def test_the_openapi_document_is_up_to_date() -> None:
+    if openapi_file.PATH.read_text("utf-8") != openapi_file.text():
+        pytest.fail("docs/openapi.json differs from the routes, run `make openapi`", False)
 
 
 def test_the_pages_of_the_claim_statements_show_what_runs() -> None:

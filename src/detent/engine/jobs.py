@@ -18,7 +18,7 @@ from detent.system.batcher import batch_then_each
 from .dead_letters import requeue_job
 from .execution.manual_run import INTERNAL, run_manually
 from .execution.settle import not_supported, wake_signalled
-from .reads.listing import read_page
+from .reads.listing import check_status, read_page
 from .reads.tree import JobTree, read_tree
 from .reads.views import History, read_history
 from .reads.why import Why, explain, read_snapshot
@@ -107,7 +107,9 @@ class Jobs(Service):
 
     async def page(self, filter: Filter = ALL, *, seconds: float = 0.15) -> tuple[builtins.list[Job], str | None]:
         """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be
-        shorter than the limit or empty: reading stops when the time for one page is over."""
+        shorter than the limit or empty: reading stops when the time for one page is over. Raises InvalidInput
+        (STATUS_UNKNOWN) for a status that no contract has."""
+        check_status(self._runtime.contracts, filter.status)
         return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.jobs.job_window(part, scan))
 
     @reads

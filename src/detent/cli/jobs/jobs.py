@@ -90,7 +90,6 @@ def list_jobs(
         return
 
     async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
-        check_status(engine.contracts, filter.status)
         page, next_cursor = await engine.jobs.page(filter, seconds=inf)
         return [(engine.contract(job.contract), job) for job in page], next_cursor
 
@@ -109,7 +108,6 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
-    check_status(engine.contracts, filter.status)
     page, _ = await engine.jobs.page(filter, seconds=inf)
     counts = await engine.store.read(lambda tx: tx.stats.counts())
     totals = {phase: sum(n for _, _, counted_phase, n in counts if counted_phase == phase) for phase in Phase}

@@ -1,10 +1,11 @@
 """What every route does around its handler: authentication, permission, rate and body limits, error responses."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -22,7 +23,16 @@ from detent.engine.reads import responses, views
 from detent.engine.reads.responses import JsonObject
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.prepare import Submitted
-from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, is_list_type, list_model, model_of
+from detent.web.openapi.schemas import (
+    ReasonRequest,
+    is_list_type,
+    list_model,
+    list_signature,
+    model_of,
+    operation_id,
+    problems_of,
+    summary_of,
+)
 
 from .authentication import SAFE, Caller
 from .idempotency import ViewReference, run_idempotent
@@ -130,6 +140,8 @@ class ApiRoute(APIRoute):
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
         self.keeps_answer = self.needs not in _NOT_KEPT and "/tokens" not in self.path
+        self._query_parameters = _query_parameters(self) if self.include_in_schema else None
+        """Name -> whether it may be repeated. None for pages, whose parameters are for their scripts."""
 
     def get_route_handler(self) -> Handler:
         handler = super().get_route_handler()
@@ -166,7 +178,19 @@ class ApiRoute(APIRoute):
         web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
         request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads, reach=caller.reach)
 
+    def _check_query(self, request: ApiRequest) -> None:
+        """Raise InvalidInput for a query parameter that is unknown, or repeated though it has one value."""
+        if self._query_parameters is None or not request.scope["query_string"]:
+            return
+        for name, number in Counter(name for name, _ in request.query_params.multi_items()).items():
+            if name not in self._query_parameters:
+                known = ", ".join(self._query_parameters) or "none"
+                raise InvalidInput(f"query {name[:200]}: unknown parameter; known: {known}", field=name[:200])
+            if number > 1 and not self._query_parameters[name]:
+                raise InvalidInput(f"query {name}: send it once; it has one value", field=name)
+
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
+        self._check_query(request)
         if request.raw and not is_json(request.headers.get("content-type")):
             message = "send the body as JSON, with `Content-Type: application/json`"
             raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
@@ -175,6 +199,18 @@ class ApiRoute(APIRoute):
         if request.method == "POST" and self.keeps_answer and "idempotency-key" in request.headers:
             return await run_idempotent(request, lambda: handler(request))
         return await handler(request)
+
+
+def _query_parameters(route: APIRoute) -> dict[str, bool]:
+    fields: dict[str, Any] = {}
+    for parameter in route.dependant.query_params:
+        model: Any = parameter.field_info.annotation
+        fields |= model.model_fields
+    return {name: _is_sequence(field.annotation) for name, field in fields.items()}
+
+
+def _is_sequence(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(map(_is_sequence, get_args(annotation)))
 
 
 async def run_watched(web: Web, work: Coroutine[Any, Any, T]) -> T:
@@ -259,8 +295,10 @@ class Router(APIRouter):
                 methods=[method],
                 response_model=None,
                 status_code=min(answers),
-                responses={**PROBLEMS, **_documented(answers)},
+                responses={**problems_of(method), **_documented(answers)},
                 openapi_extra=declared,
+                operation_id=operation_id(handler.__name__),
+                summary=summary_of(handler),
                 name=name,
                 tags=tags,
                 include_in_schema=include_in_schema,
@@ -272,7 +310,9 @@ class Router(APIRouter):
 
 def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -> Callable[..., Any]:
     """The handler with what `Router.route_for` adds to it: the check of the caller's limits, and the response."""
-    is_list = is_list_type(handler.__annotations__["return"])
+    returned = handler.__annotations__["return"]
+    is_list = is_list_type(returned)
+    takes_query = "query" in handler.__annotations__
 
     @wraps(handler)
     async def endpoint(**arguments: Any) -> Response:
@@ -280,15 +320,22 @@ def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -
         if shared is not None:
             request.caller.require_all_tenants(shared)
             request.caller.require_all_queues(shared)
+        fields = arguments["query"].fields if is_list else None
+        if is_list and not takes_query:
+            del arguments["query"]
         answer = await handler(**arguments)
         if is_list:
             items, next_cursor = answer if isinstance(answer, tuple) else (answer, None)
+            if fields is not None:
+                items = [{name: item[name] for name in fields if name in item} for item in items]
             answer = {"items": items, "next_cursor": next_cursor}
         response = answer if isinstance(answer, Response) else json_response(answer, status)
         if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
             response.headers["Detent-Token-Expires"] = at
         return response
 
+    if is_list:
+        endpoint.__signature__ = list_signature(handler, returned)  # type: ignore[attr-defined]
     return endpoint
 
 

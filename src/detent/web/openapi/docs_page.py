@@ -50,13 +50,13 @@ def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any
                 "path": path,
                 "roles": operation[ROLES],
                 "description": operation.get("description") or operation["summary"],
-                "rows": list(_operation_rows(operation)),
+                "rows": list(_operation_rows(operation, document["components"]["responses"])),
             }
             groups.setdefault((operation.get("tags") or ["other"])[0], []).append(shown)
     return groups
 
 
-def _operation_rows(operation: dict[str, Any]) -> Iterator[Row]:
+def _operation_rows(operation: dict[str, Any], shared: dict[str, Any]) -> Iterator[Row]:
     for parameter in operation.get("parameters", ()):
         kind = _type_parts(parameter.get("schema", {}))
         yield Row(parameter["in"], parameter["name"], True, False, kind, parameter.get("description", ""))
@@ -64,6 +64,7 @@ def _operation_rows(operation: dict[str, Any]) -> Iterator[Row]:
     if body:
         yield Row("", "body", False, False, _type_parts(body), "")
     for status, response in sorted(operation["responses"].items()):
+        response = shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
         contents = [_type_parts(content.get("schema", {})) for content in response.get("content", {}).values()]
         yield Row("", status, False, False, _join(contents, ", "), response.get("description", ""))
 

@@ -12,7 +12,7 @@ from detent.core.options.job_options import JobOptions
 from detent.core.options.option import NAME, REST, JsonSchema, options_of
 from detent.version import __version__
 
-from .schemas import Problem
+from .schemas import PROBLEM_MEDIA, PROBLEMS, Problem
 
 SUBMISSION_OPTIONS = options_of(JobOptions, REST)
 
@@ -42,11 +42,37 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     openapi["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    _use_references(openapi)
     for operation in (operation for methods in openapi["paths"].values() for operation in methods.values()):
         operation["responses"].pop("default", None)
         if is_open:
             operation.pop("security", None)
     return openapi
+
+
+def _use_references(openapi: dict[str, Any]) -> None:
+    """Declare each error response once, and leave out the titles that pydantic makes of the names of fields."""
+    components = openapi["components"]
+    components["responses"] = {f"Problem{status}": response for status, response in PROBLEMS.items()}
+    for path in openapi["paths"].values():
+        for operation in path.values():
+            responses = operation["responses"]
+            for status in responses:
+                if PROBLEM_MEDIA in responses[status].get("content", {}):
+                    responses[status] = {"$ref": f"#/components/responses/Problem{status}"}
+    _drop_titles(openapi["paths"])
+    for schema in components["schemas"].values():
+        _drop_titles(schema)
+
+
+def _drop_titles(part: Any) -> None:
+    if isinstance(part, dict):
+        if isinstance(part.get("title"), str):
+            del part["title"]
+        part = part.values()
+    if not isinstance(part, str | int | float | bool | None):
+        for inner in part:
+            _drop_titles(inner)
 
 
 def _variant(name: str) -> str:

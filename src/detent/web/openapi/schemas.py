@@ -3,13 +3,15 @@
 The fields of options come from core.options, the models of answers from engine.reads.responses.
 """
 
+import re
 from collections.abc import Callable, Collection
 from functools import cache
+from inspect import Parameter, Signature, signature
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
 
-from fastapi import Body, Path
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from fastapi import Body, Path, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from detent.core.options.option import PRINTABLE, REST, JsonSchema, options_of
 from detent.engine.reads.responses import TIME
@@ -18,7 +20,17 @@ Model = TypeVar("Model", bound=BaseModel)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 Prose = Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*$")]
 VISIBLE = r"^[!-~]+$"
-Timestamp = Annotated[str, Field(description="ISO-8601 UTC", examples=["2030-01-31T12:00:00.000000Z"])]
+T = TypeVar("T")
+Several = Annotated[list[T], Field(min_length=1, max_length=50)]
+"""A filter with several values, any of which may match; in a query the parameter is repeated: `?queue=a&queue=b`."""
+Timestamp = Annotated[
+    str,
+    Field(
+        description="ISO-8601 UTC",
+        examples=["2030-01-31T12:00:00.000000Z"],
+        json_schema_extra={"format": "date-time"},
+    ),
+]
 
 
 def in_path(description: str, pattern: str = VISIBLE) -> Any:
@@ -92,7 +104,43 @@ def list_model(returned: Any) -> Any:
     items = get_args(returned)[0] if is_page else returned
     last = "Cursor of the next page; null on the last one." if is_page else "Always null: the list has one page."
     fields: dict[str, Any] = {"items": (_with_models(items), ...), "next_cursor": (str | None, Field(description=last))}
-    return create_model(f"{get_args(items)[0].__name__}List", **fields)
+    return create_model(f"{item_type(returned).__name__}List", **fields)
+
+
+def list_signature(handler: Callable[..., Any], returned: Any) -> Signature:
+    """The signature of a handler of a list, with `fields` among its query parameters: the fields of an item to answer.
+
+    The handler's own query parameters, if it has some, are the model of its parameter `query`.
+    """
+    own = signature(handler)
+    base = get_args(own.parameters["query"].annotation)[0] if "query" in own.parameters else QueryParameters
+    names = tuple(item_type(returned).__annotations__)
+    choice: Any = Annotated[list[Literal[names]] | None, BeforeValidator(_split)]  # type: ignore[valid-type]
+    description = "Answer only these fields of each item; repeated, or separated by commas. Default: all."
+    model = create_model(base.__name__, __base__=base, fields=(choice, Field(None, description=description)))
+    query = Parameter("query", Parameter.KEYWORD_ONLY, annotation=Annotated[model, Query()])
+    others = [part for name, part in own.parameters.items() if name != "query"]
+    return own.replace(parameters=[*(part.replace(kind=Parameter.KEYWORD_ONLY) for part in others), query])
+
+
+def _split(values: Any) -> Any:
+    return [part for value in values for part in value.split(",")] if isinstance(values, list) else values
+
+
+def item_type(returned: Any) -> Any:
+    """The type of an item of the list that a handler with this return type answers."""
+    return get_args(get_args(returned)[0] if get_origin(returned) is tuple else returned)[0]
+
+
+def operation_id(handler_name: str) -> str:
+    """`list_jobs` -> `listJobs`"""
+    first, *rest = handler_name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def summary_of(handler: Callable[..., Any]) -> str:
+    """The beginning of a handler's docstring, up to the first full stop, colon or semicolon."""
+    return re.split(r"[.:;](?:\s|$)", (handler.__doc__ or "").strip(), maxsplit=1)[0]
 
 
 def _model_field(hint: Any) -> Any:
@@ -142,10 +190,19 @@ _PROBLEM_DESCRIPTIONS = {
     429: "Too many requests",
     503: "Database unavailable; retry later",
 }
-_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+PROBLEM_MEDIA = "application/problem+json"
+_PROBLEM = {PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEM_DESCRIPTIONS.items()
 }
+
+
+_OF_READS = (401, 403, 404, 422, 429, 503)
+
+
+def problems_of(method: str) -> dict[int | str, dict[str, Any]]:
+    """The errors that a request with this method can have."""
+    return {status: PROBLEMS[status] for status in PROBLEMS if method != "GET" or status in _OF_READS}
 
 
 class ReasonRequest(RequestBody):

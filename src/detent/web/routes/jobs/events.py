@@ -30,16 +30,18 @@ _POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,
 
 
 class EventStreamFilter(schemas.QueryParameters):
-    """Which events to send; without fields, all that the token may see."""
+    """Which events to send: those that have one of the given values in every given field; default: all that the token
+    may see."""
 
     after: str | None = Field(
         None, pattern=_POSITION, description="Start after the event with this id; 0 starts with the first event."
     )
-    job_id: str | None = Field(None, min_length=1, max_length=200, pattern=schemas.VISIBLE)
-    queue: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
+    job_id: schemas.Several[schemas.Name] | None = None
+    queue: schemas.Several[schemas.Name] | None = None
+    job_type: schemas.Several[schemas.Name] | None = None
+    contract: schemas.Several[schemas.Name] | None = None
+    tenant_id: schemas.Several[schemas.Name] | None = None
+    tenant: schemas.Several[schemas.Name] | None = Field(None, description="Another name of tenant_id.")
     format: Literal["event", "envelope"] = Field(
         "event", description="envelope: each event under the name and with the body that its contract publishes."
     )
@@ -61,12 +63,15 @@ async def stream_events(
     caller = request.caller
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
-    fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": caller.tenant_for(query.tenant)}
-    required = [(name, value) for name, value in fields.items() if value is not None]
+    tenants = {caller.tenant_for(name) for name in [*(query.tenant_id or ()), *(query.tenant or ())] or [None]} - {None}
+    fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": tenants}
+    required = [(name, frozenset(values)) for name, values in fields.items() if values]
     includes = caller.reach.includes
 
     def matches(frame: Frame) -> bool:
-        return includes(frame.queue, frame.job_type) and all(getattr(frame, name) == value for name, value in required)
+        return includes(frame.queue, frame.job_type) and all(
+            getattr(frame, name) in values for name, values in required
+        )
 
     encode = encode_envelope if query.format == "envelope" else encode_event
     return EventStreamResponse(request, start, matches, partial(encode, payloads=caller.payloads))

@@ -3,11 +3,12 @@
 import json
 import re
 from hashlib import blake2b
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import Response
 
+from detent.core.errors import InvalidInput
 from detent.core.options.option import PRINTABLE
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
@@ -37,12 +38,22 @@ class Page(QueryParameters):
         return page, page[-1] if len(rows) > self.limit else None
 
 
-class Selection(BaseModel):
+class TenantFilter(BaseModel):
+    tenant_id: Name | None = None
+    tenant: Name | None = Field(None, description="Another name of tenant_id.")
+
+    def tenant_for(self, caller: Caller) -> str | None:
+        """The tenant to filter by. Raises TenantViolation if the caller's token is bound to another tenant."""
+        if None not in (self.tenant, self.tenant_id) and self.tenant != self.tenant_id:
+            raise InvalidInput("tenant is another name of tenant_id; send one of them", field="tenant")
+        return caller.tenant_for(self.tenant_id or self.tenant)
+
+
+class Selection(TenantFilter):
     """Which rows a list shows or an action changes: those that match every given field."""
 
     queue: Name | None = None
     contract: Name | None = None
-    tenant: Name | None = None
     job_type: Name | None = None
     text: Text | None = Field(
         None,
@@ -52,7 +63,7 @@ class Selection(BaseModel):
 
     def filter(self, caller: Caller, **more: Any) -> Filter:
         """The filter for the engine, which limits it to what the caller may see."""
-        values = self.model_dump(include=_FILTERS) | {"tenant_id": caller.tenant_for(self.tenant)}
+        values = self.model_dump(include=_FILTERS) | {"tenant_id": self.tenant_for(caller)}
         return Filter(**values, before=getattr(self, "cursor", None), **more)
 
 
@@ -61,7 +72,7 @@ _FILTERS = {"text", "queue", "contract", "job_type", "status", "phase", "error_c
 
 class JobSelection(Selection):
     status: Name | None = None
-    phase: str | None = Field(None, pattern="^(claimable|leased|blocked|final)$")
+    phase: Literal["claimable", "leased", "blocked", "final"] | None = None
 
 
 class JobFilter(Page, JobSelection):

@@ -1,0 +1,123 @@
+"""What every route has in common: lists, query parameters, tenants in filters, names in the OpenAPI document."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from detent.web.http.route import ApiRoute
+from support.web.api import API, Api, code
+from support.web.openapi_file import PATH
+
+pytestmark = pytest.mark.anyio
+DOCUMENT = json.loads(PATH.read_text("utf-8"))
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def operations() -> dict[str, dict[str, Any]]:
+    """GET /path -> operation"""
+    return {f"{method.upper()} {path}": row for path, rows in DOCUMENT["paths"].items() for method, row in rows.items()}
+
+
+def answer_schema(operation: dict[str, Any]) -> Any:
+    reference = operation["responses"]["200"]["content"]["application/json"]["schema"].get("$ref", "")
+    return SCHEMAS.get(reference.rpartition("/")[2], {})
+
+
+def test_operations_have_unique_names_like_listJobs_and_a_summary() -> None:
+    names = [row["operationId"] for row in operations().values()]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z]+([A-Z][a-z0-9]*)+", name) for name in names), names
+    assert all(row["summary"] and row["description"] for row in operations().values())
+
+
+def test_every_list_has_items_a_cursor_and_fields() -> None:
+    lists = {name: row for name, row in operations().items() if row["operationId"].startswith("list")}
+    assert len(lists) >= 15
+    for name, row in lists.items():
+        properties = answer_schema(row)["properties"]
+        assert properties["items"]["type"] == "array" and "next_cursor" in properties, name
+        if properties.keys() == {"items", "next_cursor"}:
+            (fields,) = [part for part in row["parameters"] if part["name"] == "fields"]
+            (item,) = properties["items"]["items"].values()
+            (choices,) = [part["items"]["enum"] for part in fields["schema"]["anyOf"] if "items" in part]
+            assert set(choices) == SCHEMAS[item.rpartition("/")[2]]["properties"].keys(), name
+    for name, row in operations().items():
+        if name.startswith("GET /api") and "content" in row["responses"]["200"]:
+            assert ("next_cursor" in answer_schema(row).get("properties", ())) == (name in lists), name
+
+
+def test_objects_say_whether_they_are_open_and_times_have_a_format() -> None:
+    """Without additionalProperties, openapi-typescript generates a type that accepts no member at all."""
+
+    def check(path: str, schema: Any) -> None:
+        if isinstance(schema, list):
+            for number, part in enumerate(schema):
+                check(f"{path}/{number}", part)
+        if not isinstance(schema, dict):
+            return
+        if schema.get("type") in ("object", ["object", "null"]):
+            assert "properties" in schema or "additionalProperties" in schema, path
+        for name, part in schema.items():
+            check(f"{path}/{name}", part)
+
+    check("", SCHEMAS)
+    job = SCHEMAS["Job"]["properties"]
+    assert job["created_at"]["format"] == "date-time" and job["due_at"]["anyOf"][0]["format"] == "date-time"
+    assert SCHEMAS["Submission.standard"]["properties"]["payload"]["additionalProperties"] is True
+
+
+async def test_unknown_and_repeated_query_parameters_are_refused_everywhere(api: Api) -> None:
+    job = await api.submit()
+    for route in api.app.router.routes:
+        if not isinstance(route, ApiRoute) or not route.include_in_schema:
+            continue
+        path = re.sub(r"\{\w+(:path)?\}", job["id"], route.path)
+        for method in route.methods:
+            response = await api.open.request(method, f"{path}?nonsense=1")
+            assert code(response, 422) == "INPUT_INVALID", (method, path)
+            assert response.json()["field"] == "nonsense"
+    repeated = await api.open.get(f"{API}/jobs?limit=1&limit=2")
+    assert code(repeated, 422) == "INPUT_INVALID" and repeated.json()["field"] == "limit"
+
+
+async def test_fields_leaves_out_the_others(api: Api) -> None:
+    job = await api.submit(payload={"n": 1})
+    for query in ("fields=id,status", "fields=id&fields=status"):
+        answer = (await api.open.get(f"{API}/jobs?{query}")).json()
+        assert answer == {"items": [{"id": job["id"], "status": "queued"}], "next_cursor": None}
+    (whole,) = (await api.open.get(f"{API}/jobs")).json()["items"]
+    assert whole["payload"] == {"n": 1}
+    (event,) = (await api.open.get(f"{API}/jobs/{job['id']}/events?fields=event")).json()["items"]
+    assert event == {"event": "job.created"}
+    (contract, *_) = (await api.open.get(f"{API}/contracts?fields=name")).json()["items"]
+    assert contract.keys() == {"name"}
+    unknown = await api.open.get(f"{API}/jobs?fields=id,secret")
+    assert code(unknown, 422) == "INPUT_INVALID" and "'error_code'" in unknown.json()["detail"]
+    blind = await api.person("blind", "viewer", payloads=False)
+    (row,) = (await blind.get(f"{API}/jobs?fields=payload")).json()["items"]
+    assert row == {"payload": None}
+
+
+async def test_a_tenant_filter_has_two_names(api: Api) -> None:
+    job = await api.submit(tenant_id="acme")
+    await api.submit(tenant_id="other")
+    for query in ("tenant_id=acme", "tenant=acme", "tenant=acme&tenant_id=acme"):
+        assert [row["id"] for row in (await api.open.get(f"{API}/jobs?{query}")).json()["items"]] == [job["id"]], query
+    assert code(await api.open.get(f"{API}/jobs?tenant=acme&tenant_id=other"), 422) == "INPUT_INVALID"
+    counted = await api.open.post(f"{API}/bulk/cancel", json={"tenant_id": "acme"})
+    assert counted.json()["matched"] == 1
+    bound = await api.person("bound", "viewer", tenant="acme")
+    for name in ("tenant", "tenant_id"):
+        assert code(await bound.get(f"{API}/jobs?{name}=other"), 403) == "TENANT_SCOPE_VIOLATION"
+        assert code(await bound.get(f"{API}/events/stream?{name}=acme&{name}=other"), 403) == "TENANT_SCOPE_VIOLATION"
+
+
+async def test_unknown_names_of_statuses_and_phases_are_refused(api: Api) -> None:
+    unknown = await api.open.get(f"{API}/jobs?status=nowhere")
+    assert code(unknown, 422) == "STATUS_UNKNOWN" and "queued" in unknown.json()["detail"]
+    phase = await api.open.get(f"{API}/jobs?phase=nowhere")
+    assert code(phase, 422) == "INPUT_INVALID" and "'claimable'" in phase.json()["detail"]
+    assert code(await api.open.post(f"{API}/bulk/cancel", json={"status": "nowhere"}), 422) == "STATUS_UNKNOWN"
+    assert (await api.open.get(f"{API}/jobs?status=queued")).status_code == 200
