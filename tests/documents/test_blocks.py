@@ -1,5 +1,6 @@
 """Every block of Python, shell, JSON, TOML and YAML on the site and in the READMEs runs, or is checked."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,13 @@ TESTED_ELSEWHERE = {
 }
 """Page or folder -> the test that runs its Python blocks and compares what they do with the text."""
 LANGUAGES = SHELL | {"python", "py", "json", "toml", "yaml", "ini", "sql", "text", "dockerfile", "javascript", "promql"}
-RUN = [page for page in pages() if not any(page.startswith(name) for name in TESTED_ELSEWHERE)]
+TRANSLATED = [
+    page for page in pages() if page.startswith(("docs/start", "docs/guides", "docs/operate")) and ".zh-CN." in page
+]
+"""Their blocks are those of the English pages but for comments, so that they need not run again."""
+RUN = [
+    page for page in pages() if page not in TRANSLATED and not any(page.startswith(name) for name in TESTED_ELSEWHERE)
+]
 WITH_PYTHON = [page for page in RUN if any(block.language == "python" for block in blocks(page))]
 
 
@@ -32,6 +39,14 @@ def test_every_block_is_valid() -> None:
     everything = [block for page in pages() for block in blocks(page)]
     assert len(everything) > 150
     assert [problem for block in everything for problem in problems(block)] == []
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_a_translated_page_has_the_blocks_of_the_english_one(page: str) -> None:
+    code, english = (
+        [re.sub(r"#.*", "", block.code) for block in blocks(name)] for name in (page, page.replace(".zh-CN.", "."))
+    )
+    assert code == english
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
