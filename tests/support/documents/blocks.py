@@ -1,8 +1,8 @@
 """The code blocks of the pages: found, run or checked by their language.
 
 Python blocks of a page are one program: they run in order in one namespace, and `await` is allowed outside of
-functions. A comment `<!-- setup … -->` on the page holds code that runs before them and is not shown on the site. A
-block with `title="jobs.py"` is a file instead: it is written to the working directory, which is empty at the beginning.
+functions. Comments `<!-- setup … -->` and `<!-- check … -->` on the page hold code that runs before and after them and is
+not shown on the site. A block with `title="jobs.py"` is a file instead: it is written to the working directory, which is empty at the beginning.
 """
 
 import ast
@@ -32,7 +32,7 @@ BLOCK = re.compile(
     r"^(?P<indent>[ ]*)```(?P<language>[\w{.-]*)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.DOTALL | re.MULTILINE,
 )
-SETUP = re.compile(r"^<!-- setup\n(.*?)^-->$", re.DOTALL | re.MULTILINE)
+HIDDEN = "^<!-- {}\n(.*?)^-->$"
 SHELL = {"shell", "sh", "bash", "console"}
 
 
@@ -68,8 +68,10 @@ def _block(page: str, text: str, match: re.Match[str]) -> Block:
     return Block(page, line, match["language"], title[1] if title else "", textwrap.dedent(match["code"]))
 
 
-def setup(page: str) -> str:
-    return "\n".join(SETUP.findall((ROOT / page).read_text("utf-8")))
+def hidden(page: str, kind: str) -> str:
+    """The code in comments of this kind: `setup` runs before the blocks, `check` after them."""
+    found = re.findall(HIDDEN.format(kind), (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return "\n".join(found)
 
 
 def run_python(page: str) -> dict[str, Any]:
@@ -81,10 +83,11 @@ def run_python(page: str) -> dict[str, Any]:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)
             Path(block.title).write_text(block.code, "utf-8")
     with asyncio.Runner() as runner:
-        _execute(runner, setup(page), f"{page} (setup)", names)
+        _execute(runner, hidden(page, "setup"), f"{page} (setup)", names)
         for block in blocks(page):
             if block.language == "python" and not block.title:
                 _execute(runner, "\n" * (block.line - 1) + block.code, block.page, names)
+        _execute(runner, hidden(page, "check"), f"{page} (check)", names)
     return names
 
 
