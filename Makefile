@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
-SCRIPTS := src/detent/web/static tests/dashboard/contrast.js
+SCRIPTS := src/detent/web/static tests/dashboard/contrast.js docs/capacity.js
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DENO_DIR := $(CURDIR)/$(VENV)/deno-cache

@@ -1,5 +1,6 @@
 """The documentation site: it builds without warnings and without network; its reference names what the code has."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,8 +9,12 @@ from pathlib import Path
 import pytest
 
 import detent
+from detent.cli.output import print_error
+from detent.core.errors import NotFound
+from detent.system.error_links import error_link
+from detent.web.http.problems import problem_of
 from detent.web.http.route import PREFIX
-from tools.docs import generated, reference_cli, reference_rest, reference_tables
+from tools.docs import error_codes, generated, reference_cli, reference_rest, reference_tables
 from tools.docs.__main__ import RELEASE, nav_of
 from tools.docs.anchors import anchors
 from tools.docs.sources import CHINESE, DOCS, ROOT, english_anchors
@@ -114,3 +119,37 @@ def test_the_site_builds_and_loads_nothing_from_other_hosts(site: Path) -> None:
     assert "reference/errors/" in (site / "llms.txt").read_text("utf-8")
     assert len((site / "llms-full.txt").read_text("utf-8")) > 500_000
     assert RELEASE in (site.parent / "versions.json").read_text("utf-8")
+
+
+def test_each_error_code_is_on_its_page_with_its_http_status() -> None:
+    text = (DOCS / "reference" / "errors.md").read_text("utf-8")
+    entries = dict(re.findall(r"^### (\w+)\n\n(.+)\n\n\*\*Do:\*\* .+$", text, re.MULTILINE))
+    assert len(entries) == text.count("\n### ") > 200
+    assert sorted(error_codes.codes().keys() ^ entries.keys()) == [], (
+        "write or remove entries of docs/reference/errors.md"
+    )
+    statuses = {code: int(match[1]) for code, entry in entries.items() if (match := re.match(r"HTTP (\d+)\.", entry))}
+    wrong = {code: status for code, status in error_codes.codes().items() if status not in (None, statuses.get(code))}
+    assert wrong == {}
+
+
+def test_the_code_of_an_error_leads_to_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (DOCS / "reference" / "errors.md").read_text("utf-8")
+    base, anchor = error_link("JOB_NOT_FOUND").split("#")
+    assert base == f"https://detent.example/docs/{RELEASE}/reference/errors/" and anchor in anchors(text)
+    problem = problem_of(NotFound("no such job"))
+    assert json.loads(problem.body)["type"] == error_link("JOB_NOT_FOUND")
+    monkeypatch.setenv("DETENT_DOCS_URL", "https://docs.shop.example/detent/")
+    assert error_link("USAGE") == f"https://docs.shop.example/detent/{RELEASE}/reference/errors/#usage"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_names_the_entry(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    print_error(NotFound("no such job"), as_json=False)
+    shown = capsys.readouterr().err
+    assert shown == "JOB_NOT_FOUND: no such job\n" + (f"See {error_link('JOB_NOT_FOUND')}\n" if terminal else "")
+    print_error(NotFound("no such job"), as_json=True)
+    assert json.loads(capsys.readouterr().err)["help"] == error_link("JOB_NOT_FOUND")

@@ -47,7 +47,7 @@ def codes() -> Mapping[str, int | None]:
                 status = _status(node, classes)
                 for keyword in node.keywords:
                     if keyword.arg == "code" and status:
-                        found |= {code: status for code in _codes_in(keyword.value)}
+                        found |= dict.fromkeys(_codes_in(keyword.value), status)
     return found | {cls.code: cls.http_status for cls in _subclasses(DetentError)}
 
 

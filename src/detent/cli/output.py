@@ -19,6 +19,7 @@ from rich.text import Text
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import Micros
 from detent.engine.reads.why import span
+from detent.system.error_links import error_link
 
 EXIT_OK, EXIT_NO, EXIT_USAGE = 0, 1, 2
 _PIPE_WIDTH = 200
@@ -172,8 +173,11 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def print_error(error: DetentError, as_json: bool) -> int:
-    """Print an error on stderr; returns the exit code."""
-    _print_on_stderr(as_json, error.as_dict(), f"{error.code}: {error.message}")
+    """Print an error on stderr, for people and in JSON with a link to its explanation; returns the exit code."""
+    view = {**error.as_dict(), "help": error_link(error.code)}
+    _print_on_stderr(as_json, view, f"{error.code}: {error.message}")
+    if not as_json and sys.stderr.isatty():
+        print(f"See {error_link(error.code)}", file=sys.stderr)
     return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_NO
 
 

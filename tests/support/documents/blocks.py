@@ -1,8 +1,9 @@
 """The code blocks of the pages: found, run or checked by their language.
 
 Python blocks of a page are one program: they run in order in one namespace, and `await` is allowed outside of
-functions. Comments `<!-- setup … -->` and `<!-- check … -->` on the page hold code that runs before and after them and is
-not shown on the site. A block with `title="jobs.py"` is a file instead: it is written to the working directory, which is empty at the beginning.
+functions. Comments `<!-- setup … -->` and `<!-- check … -->` on the page hold code that runs before and after them and
+is not shown on the site. A block with `title="jobs.py"` is a file instead: it is written to the working directory,
+which is empty at the beginning.
 """
 
 import ast

@@ -1,7 +1,8 @@
 """Follows a page as a reader does: writes its files, types its shell commands, in the order of the page.
 
-`pip install` and the lines about virtual environments are left out: the tests run in an environment that is complete. Servers
-(`detent up`) run until the end of the page, on a free port instead of 8400. `JOB_ID` stands for the last job id that was printed.
+`pip install` and the lines about virtual environments are left out: the environment of the tests is complete. Servers
+(`detent up`) run until the end of the page, on a free port instead of 8400. `JOB_ID` stands for the id of the job that
+was enqueued last.
 """
 
 import os

@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from detent.core.errors import DetentError, InvalidInput
+from detent.system.error_links import error_link
 from detent.system.ids import RandomIds
 
 from .json_response import JsonResponse
@@ -45,7 +46,7 @@ def problem_of(error: Exception, trace_id: str | None = None) -> JsonResponse:
     status = refusal.http_status
     body = {
         **{_RESERVED.get(name, name): value for name, value in refusal.extra.items()},
-        "type": "about:blank",
+        "type": error_link(refusal.code),
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": refusal.message if status < 500 or isinstance(refusal, RetryLater) else _server_error(refusal),

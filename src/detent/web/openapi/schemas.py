@@ -167,7 +167,7 @@ class Problem(BaseModel):
     """An error (RFC 9457). Depending on `code` it has further members, like `conflict_fields` or `limit`."""
 
     model_config = ConfigDict(extra="allow")
-    type: str = Field(description="Always about:blank.")
+    type: str = Field(description="The address of the code in the documentation.")
     title: str = Field(description="The HTTP reason phrase.")
     status: int = Field(description="The HTTP status code.")
     detail: str = Field(description="What is wrong and what to do.")
