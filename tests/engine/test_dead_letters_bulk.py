@@ -46,7 +46,7 @@ async def test_filters(engine: Engine, clock: FakeClock) -> None:
     ):
         assert {item.id for item in await engine.dead_letters.list(chosen)} == expected, chosen
         counts = await engine.store.read(lambda tx, chosen=chosen: tx.dead_letters.count_dead_letters(chosen))
-        assert sum(counts.values()) == len(expected)
+        assert sum(number for number, _ in counts.values()) == len(expected)
 
 
 async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
@@ -106,7 +106,40 @@ async def test_discard_where_one_person_is_enough(engine: Engine) -> None:
     assert (report.matched, report.done, report.for_two, report.refused) == (5, 3, 2, 0)
     assert await engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()) == {"discarded": 3, "open": 2}
     items = await engine.dead_letters.list(Filter(status="open"))
-    assert {(item.contract, item.proposed_by) for item in items} == {("standard", None)}, "not even proposed"
+    assert {(item.contract, item.proposed_by) for item in items} == {("standard", "ann")}
+    assert report.proposed == 2
+
+
+async def test_one_person_proposes_to_discard_many_and_another_confirms(engine: Engine) -> None:
+    await create_dead_letters(engine, 3)
+    letters, ann, bo = engine.dead_letters, Scope("ann", "a bad day"), Scope("bo", "seen")
+    assert (await letters.discard_many(Filter(), ann)).proposed == 3
+    [late] = await create_dead_letters(engine)
+    count = await letters.discard_many(Filter(), bo, dry_run=True)
+    assert (count.matched, count.for_two, count.to_confirm) == (4, 4, 3)
+    again = await letters.discard_many(Filter(proposed_by="ann"), Scope("Ann ", "me again"))
+    assert (again.done, again.proposed, again.refused) == (0, 0, 3), "the same person, spelled differently"
+    assert {row["code"] for row in again.refusals} == {"APPROVAL_REQUIRED"}
+    unproven = await letters.discard_many(Filter(proposed_by="ann"), Scope("bo", "seen", shared_with=None))
+    assert (unproven.done, unproven.refused) == (0, 3), "only a name"
+    confirmed = await letters.discard_many(Filter(proposed_by="ann"), bo)
+    assert (confirmed.matched, confirmed.done, confirmed.proposed) == (3, 3, 0)
+    assert (await letters.get(late)).proposed_by is None, "it was not among what ann proposed"
+    acts = [entry.act for _, _, entry in await engine.store.read(lambda tx: tx.audit.list_audit(100))]
+    assert (acts.count("dlq.discard.propose"), acts.count("dlq.discard")) == (3, 3)
+
+
+async def test_many_by_their_ids(engine: Engine) -> None:
+    first, second, third = await create_dead_letters(engine, 3)
+    await engine.dead_letters.requeue(third, Scope("ann"))
+    chosen = Filter(ids=(first, third, "unknown"))
+    assert (await engine.dead_letters.requeue_many(chosen, Scope("ann"), dry_run=True)).matched == 1
+    done = await engine.dead_letters.requeue_many(chosen, Scope("ann"))
+    assert (done.matched, done.done, done.refused) == (1, 1, 0)
+    assert [item.id for item in await engine.dead_letters.list(Filter(status="open"))] == [second]
+    assert (
+        await engine.scoped(tenant="other").dead_letters.requeue_many(Filter(ids=(second,)), Scope("eve"))
+    ).done == 0
 
 
 async def test_bad_requests(engine: Engine, place: Place) -> None:

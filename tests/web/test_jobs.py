@@ -42,7 +42,7 @@ async def test_an_invalid_submission_is_422_and_creates_nothing(api: Api) -> Non
         ([], "INPUT_INVALID"),
     ):
         assert code(await api.open.post(f"{API}/jobs", json=body), 422) == error_code, body
-    assert (await api.open.get(f"{API}/jobs")).json() == {"items": [], "next_cursor": None}
+    assert (await api.open.get(f"{API}/jobs")).json() == {"items": [], "next_cursor": None, "searched_until": None}
 
 
 async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:

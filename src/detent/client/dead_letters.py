@@ -104,8 +104,9 @@ class DeadLetters:
     async def discard_many(
         self, filter: Filter, *, person: str, reason: str, dry_run: bool = False
     ) -> DeadLetterBulkResult:
-        """Discard all open dead letters that match and that one person alone may discard.
+        """Discard all open dead letters that match. dry_run: only count.
 
-        Those that need two people are counted in `for_two` and left as they are. dry_run: only count.
+        Those that need two people are proposed to be discarded (`proposed`); those that another person has proposed
+        are discarded.
         """
         return await (await self._app.ready()).dead_letters.discard_many(filter, Scope(person, reason), dry_run=dry_run)

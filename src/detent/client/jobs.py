@@ -9,7 +9,7 @@ from detent.core.access import Scope
 from detent.core.job import Job
 from detent.core.times import from_datetime, from_iso
 from detent.engine.jobs import BulkResult
-from detent.engine.reads.listing import check_status
+from detent.engine.reads.listing import check_statuses
 from detent.engine.reads.views import job_view
 from detent.ports.listing import Filter
 
@@ -64,7 +64,7 @@ class Jobs(dict[str, "JobDefinition[Any, Any]"]):
         """
         engine = await self._app.ready()
         row = _filter_of(filter)
-        check_status(engine.contracts, row.status)
+        check_statuses(engine.contracts, [row.status] if row.status else [])
         return await engine.jobs.list(row)
 
     async def handle(self, job_id: str) -> Handle[Any]:

@@ -7,7 +7,19 @@ from typing import Any
 from detent.core.contract.model import Contract, Edge, Move, Phase
 
 from .errors import IllegalMove
-from .job import DEAD_LETTER, TASK, Change, DeadLetter, DeadLetterStatus, Event, Facts, Job, Micros, unchanged
+from .job import (
+    DEAD_LETTER,
+    TASK,
+    Change,
+    DeadLetter,
+    DeadLetterStatus,
+    Event,
+    Facts,
+    Job,
+    Micros,
+    error_group,
+    unchanged,
+)
 
 
 def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
@@ -225,6 +237,7 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
     after, failure = change.after, facts.failure
     assert contract.dead_letters and facts.dlq_id, "a dead letter needs its id"
     code = failure.code if failure else contract.code("execution_failed")
+    error_class, message = (failure.error_class, failure.message) if failure else (None, facts.reason)
     count = getattr(after, contract.retry_counter)
     after.dlq_id = facts.dlq_id
     change.dead_letter = DeadLetter(
@@ -234,9 +247,9 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
         contract=contract.name,
         job_type=after.job_type,
         queue=after.queue,
-        error_class=failure.error_class if failure else None,
+        error_class=error_class,
         error_code=code,
-        error_message=failure.message if failure else facts.reason,
+        error_message=message,
         payload=after.payload,
         context=json.dumps(
             {"trace_id": after.trace_id, "execution_no": after.execution_no, "reason": facts.reason},
@@ -247,6 +260,7 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
         first_failed_at=after.first_failed_at or at,
         created_at=at,
         updated_at=at,
+        error_group=error_group(after.job_type, error_class, code, message),
     )
     if contract.dead_letters.note:
         data = {"dlq_id": facts.dlq_id, "retry_count": count, "error_code": code}

@@ -1,7 +1,9 @@
 """Stored records: jobs, events, notes, dead letters, signals, steps; and Change, one decided write of a job."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Any
 
 from detent.core.contract.model import Move, Phase
@@ -160,6 +162,36 @@ class DeadLetter:
     proposed_reason: str | None = None
     proposed_with: str | None = None
     """JSON: who else may have made the proposal, see `core.access.Signer`."""
+    error_group: str = ""
+    """The same for dead letters of the same error, see `error_group`."""
+
+
+LONGEST_PATTERN = 300
+_VARIABLE_PARTS = (
+    (re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`]*`"), "<text>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\d+(?:[.,]\d+)*"), "<number>"),
+    (re.compile(r"\s+"), " "),
+)
+"""What differs between two messages of the same error -> what stands for it. Quoted text comes before numbers."""
+
+
+def error_pattern(message: str | None) -> str:
+    """The message of an error with ids, quoted texts, times and numbers replaced: `user <number> not found`."""
+    text = (message or "")[: LONGEST_PATTERN * 4]
+    for pattern, name in _VARIABLE_PARTS:
+        text = pattern.sub(name, text)
+    return text.strip()[:LONGEST_PATTERN]
+
+
+def error_group(job_type: str, error_class: str | None, error_code: str, message: str | None) -> str:
+    """An id for the dead letters of one job type that have the same class, code and pattern of their messages."""
+    parts = "\0".join((job_type, error_class or "", error_code, error_pattern(message)))
+    return blake2b(parts.encode("utf-8", "backslashreplace"), digest_size=10).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

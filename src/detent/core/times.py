@@ -17,6 +17,13 @@ def first_id(moment: Micros) -> str:
     return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
 
 
+def moment_of_id(some_id: str) -> Micros | None:
+    """When this id was generated, by the clock of its process; None if it does not begin with its time (no UUIDv7)."""
+    digits = some_id[:8] + some_id[9:13]
+    is_timed = len(some_id) == 36 and some_id[14] == "7" and all(digit in "0123456789abcdef" for digit in digits)
+    return int(digits, 16) * 1_000 if is_timed else None
+
+
 def iso(moment: Micros | None) -> str | None:
     if moment is None:
         return None

@@ -2,7 +2,7 @@
 
 import builtins
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -15,13 +15,14 @@ from detent.core.errors import (
     InvalidInput,
     NotFound,
 )
-from detent.core.job import DeadLetter, DeadLetterStatus, Job
+from detent.core.job import DeadLetter, DeadLetterStatus, Job, Micros
 from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.core.times import SECOND, interval_between_jobs, iso
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
+from .reads.error_groups import ErrorGroups, read_error_groups
 from .reads.listing import read_page
 from .reads.responses import DeadLetterWithHistory, Event
 from .reads.views import dead_letter_view, read_history
@@ -35,18 +36,20 @@ PAGE = 200
 MAX_REFUSALS = 100
 Check = Callable[[DeadLetter], None]
 """Raises if the handler would refuse the dead letter's payload."""
-ProcessItem = Callable[[Tx, DeadLetter, int], Awaitable[str | None]]
-"""Returns the id of the new job, if there is one."""
+ProcessItem = Callable[[Tx, DeadLetter, int], Awaitable[str | bool]]
+"""Returns the id of the new job; or whether the dead letter is discarded (True) or only proposed to be (False)."""
 ALL = Filter()
 
 
 @dataclass(slots=True)
 class DeadLetterBulkResult:
-    """How many dead letters matched, were done, need two people, and were refused."""
+    """How many dead letters matched, were done or proposed, need two people, and were refused."""
 
     matched: Annotated[int, "Number of open dead letters that matched."] = 0
     done: Annotated[int, "Number that was changed; 0 in a dry run."] = 0
-    for_two: Annotated[int, "Number that was skipped because a discard needs two people."] = 0
+    proposed: Annotated[int, "Number that this call proposed to discard; another person has to confirm."] = 0
+    for_two: Annotated[int, "Number of matches whose discard needs two people."] = 0
+    to_confirm: Annotated[int, "Number of those that somebody had proposed to discard before this call."] = 0
     refused: Annotated[int, "Number that was refused."] = 0
     refusals: Annotated[list[dict[str, str]], "The first 100 refusals: dlq_id, code, message."] = field(
         default_factory=list
@@ -84,8 +87,12 @@ class DeadLetters(Service):
     ) -> tuple[builtins.list[DeadLetter], str | None]:
         """Like `Jobs.page`, for dead letters."""
         return await read_page(
-            self._runtime, filter, seconds, lambda tx, part, scan: tx.dead_letters.dead_letter_window(part, scan)
+            self._runtime, filter, seconds, lambda tx, *window: tx.dead_letters.dead_letter_window(*window)
         )
+
+    async def groups(self, filter: Filter = ALL, *, since: Micros | None = None) -> ErrorGroups:
+        """The errors of the newest dead letters that match, most frequent first; see `reads.error_groups`."""
+        return await read_error_groups(self._runtime, filter, since)
 
     @reads
     async def history(self, tx: Tx, dlq_id: str) -> DeadLetterWithHistory:
@@ -155,20 +162,20 @@ class DeadLetters(Service):
         return result
 
     async def discard_many(self, filter: Filter, scope: Scope, *, dry_run: bool = False) -> DeadLetterBulkResult:
-        """Discard all open dead letters that match and whose contract requires one person only."""
+        """Discard all open dead letters that match now.
+
+        Those whose contract requires two people are proposed to be discarded, and discarded if another person has
+        proposed them: `filter.proposed_by` selects what a person proposed. Proposals of the same person are refused.
+        """
         _check_discard(scope)
         chosen, result = await self._match_open(filter)
-        counts = await self._runtime.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
-        discardable = {name for name in counts if self._runtime.contract(name).discard_people == 1}
-        result.for_two = sum(number for name, number in counts.items() if name not in discardable)
         if dry_run:
             return result
 
-        async def process_item(tx: Tx, item: DeadLetter, number: int) -> None:
-            await discard_dead_letter(self._runtime, tx, item.id, scope)
+        async def process_item(tx: Tx, item: DeadLetter, number: int) -> bool:
+            return (await discard_dead_letter(self._runtime, tx, item.id, scope)).confirmed
 
-        for name in sorted(discardable):
-            await self._process_pages(replace(chosen, contract=name), result, process_item)
+        await self._process_pages(chosen, result, process_item)
         return result
 
     async def _match_open(self, filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
@@ -178,32 +185,58 @@ class DeadLetters(Service):
             raise InvalidInput(message, code="FILTER_INVALID", field="status")
         within = self._runtime.visible(filter)
 
-        async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
+        async def read_matches(tx: Tx) -> tuple[Filter, dict[str, tuple[int, int]]]:
             until = tx.now if filter.until is None else min(filter.until, tx.now)
             chosen = replace(within, status=DeadLetterStatus.OPEN, until=until, limit=PAGE)
-            return chosen, await tx.dead_letters.count_dead_letters(chosen)
+            if chosen.ids is None:
+                return chosen, await tx.dead_letters.count_dead_letters(chosen)
+            items = self._open_items(await tx.dead_letters.dead_letters_by_id(chosen.ids))
+            names = {item.contract: [one for one in items if one.contract == item.contract] for item in items}
+            return chosen, {
+                name: (len(some), sum(item.proposed_by is not None for item in some)) for name, some in names.items()
+            }
 
         chosen, counts = await self._runtime.store.read(read_matches)
-        return chosen, DeadLetterBulkResult(matched=sum(counts.values()))
+        for_two = [count for name, count in counts.items() if self._runtime.contract(name).discard_people > 1]
+        return chosen, DeadLetterBulkResult(
+            matched=sum(number for number, _ in counts.values()),
+            for_two=sum(number for number, _ in for_two),
+            to_confirm=sum(proposed for _, proposed in for_two),
+        )
+
+    def _open_items(self, items: builtins.list[DeadLetter]) -> builtins.list[DeadLetter]:
+        return [item for item in items if item.status == DeadLetterStatus.OPEN and self._runtime.sees(item)]
+
+    async def _pages(self, chosen: Filter) -> AsyncIterator[builtins.list[DeadLetter]]:
+        """The open dead letters that match, page by page: those with the ids of the filter, if it has some."""
+        for start in range(0, len(chosen.ids or ()), PAGE):
+            part = (chosen.ids or ())[start : start + PAGE]
+            yield self._open_items(
+                await self._runtime.store.read(lambda tx: tx.dead_letters.dead_letters_by_id(part))  # noqa: B023
+            )
+        page = await self.list(chosen) if chosen.ids is None else []
+        while page:
+            yield page
+            page = await self.list(replace(chosen, before=page[-1].id))
 
     async def _process_pages(self, chosen: Filter, result: DeadLetterBulkResult, process_item: ProcessItem) -> None:
         """One transaction per page; if one dead letter of a page is refused, one transaction per dead letter."""
 
-        async def run(page: Sequence[DeadLetter]) -> builtins.list[str | None]:
-            async def act(tx: Tx) -> builtins.list[str | None]:
+        async def run(page: Sequence[DeadLetter]) -> builtins.list[str | bool]:
+            async def act(tx: Tx) -> builtins.list[str | bool]:
                 return [await process_item(tx, item, number) for number, item in enumerate(page, result.done)]
 
-            job_ids = await self._runtime.run(act)
-            result.done += len(page)
-            result.job_ids += [job_id for job_id in job_ids if job_id is not None]
-            return job_ids
+            outcomes = await self._runtime.run(act)
+            proposed = sum(outcome is False for outcome in outcomes)
+            result.done += len(page) - proposed
+            result.proposed += proposed
+            result.job_ids += [outcome for outcome in outcomes if isinstance(outcome, str)]
+            return outcomes
 
-        page = await self.list(chosen)
-        while page:
+        async for page in self._pages(chosen):
             for item, outcome in zip(page, await batch_then_each(page, run, is_refusal), strict=True):
                 if isinstance(outcome, DetentError):
                     result.refuse(item.id, outcome)
-            page = await self.list(replace(chosen, before=page[-1].id))
 
 
 async def requeue_dead_letter(

@@ -18,7 +18,7 @@ from detent.system.batcher import batch_then_each
 from .dead_letters import requeue_job
 from .execution.manual_run import INTERNAL, run_manually
 from .execution.settle import not_supported, wake_signalled
-from .reads.listing import check_status, read_page
+from .reads.listing import check_statuses, read_page
 from .reads.tree import JobTree, read_tree
 from .reads.views import History, read_history
 from .reads.why import Why, explain, read_snapshot
@@ -101,6 +101,12 @@ class Jobs(Service):
         return await self._runtime.find(tx, job_id)
 
     @reads
+    async def get_many(self, tx: Tx, ids: Sequence[str]) -> builtins.list[Job]:
+        """The jobs with these ids, newest first; ids that do not exist or are out of reach are left out."""
+        jobs = (await tx.jobs.lock(ids)).values()
+        return sorted((job for job in jobs if self._runtime.sees(job)), key=lambda job: job.id, reverse=True)
+
+    @reads
     async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[Job]:
         """Jobs that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
         return await tx.jobs.list_jobs(self._runtime.visible(filter))
@@ -109,8 +115,9 @@ class Jobs(Service):
         """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be
         shorter than the limit or empty: reading stops when the time for one page is over. Raises InvalidInput
         (STATUS_UNKNOWN) for a status that no contract has."""
-        check_status(self._runtime.contracts, filter.status)
-        return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.jobs.job_window(part, scan))
+        statuses = filter.statuses or (() if filter.status is None else (filter.status,))
+        check_statuses(self._runtime.contracts, statuses)
+        return await read_page(self._runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window))
 
     @reads
     async def history(self, tx: Tx, job_id: str) -> History:

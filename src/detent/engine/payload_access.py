@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from detent.core.access import same_person
 from detent.core.approval import Approval
+from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.ports.access import AuditRow
 from detent.ports.listing import Filter
@@ -21,7 +22,16 @@ _HIDDEN_AUDIT_DATA = frozenset({"payload", "digest"})
 
 
 def searched_outside(filter: Filter) -> Filter:
-    """The filter that searches its text in ids, names, keys and codes only."""
+    """The filter that searches its text in ids, names, keys and codes only.
+
+    Raises InvalidInput (FILTER_INVALID) for an error group, which is a digest of messages.
+    """
+    if filter.error_group is not None:
+        raise InvalidInput(
+            "this token may not see error messages, which error groups are made of; filter by job_type and error_code",
+            code="FILTER_INVALID",
+            field="error_group",
+        )
     return replace(filter, text=None, text_outside=filter.text_outside or filter.text)
 
 
@@ -42,7 +52,7 @@ def redact_entry(entry: Entry) -> Entry:
 
 
 def redact_dead_letter(item: DeadLetter) -> DeadLetter:
-    return replace(item, error_message=None, payload="null", context="null")
+    return replace(item, error_message=None, payload="null", context="null", error_group="")
 
 
 def redact_approval(approval: Approval) -> Approval:

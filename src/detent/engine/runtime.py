@@ -202,6 +202,11 @@ class Runtime:
             shown = filter.status == contract.parks_as and filter.status in contract.unreachable
             if shown and filter.contract in (None, contract.name):
                 filter = replace(filter, contract=contract.name, status=None, wait_parked=True)
+        if filter.statuses is not None:
+            parked = [
+                f"*{c.name}" for c in self.contracts.values() if c.parks_as in {*filter.statuses} & {*c.unreachable}
+            ]
+            filter = replace(filter, statuses=(*filter.statuses, *parked))
         tenant = self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}")
         queues, job_types = self.reach.queues or None, self.reach.job_types or None
         filter = filter if self.payloads else searched_outside(filter)

@@ -33,6 +33,25 @@ class Filter:
     queues: tuple[str, ...] | None = None
     """Only these queues and job types: those that the caller's token reaches."""
     job_types: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
+    """Of an act on many dead letters: exactly these."""
+    statuses: tuple[str, ...] | None = None
+    """Any of these statuses; `*` and the name of a contract stands for its long waits, see `wait_parked`."""
+    parent_id: str | None = None
+    trace_id: str | None = None
+    worker: str | None = None
+    """Only jobs that this worker has claimed."""
+    roots: bool | None = None
+    """True: only jobs without a parent."""
+    min_duration: Micros | None = None
+    """At least, and `max_duration` at most, so long from the first start to the end, or to now if it has not ended."""
+    max_duration: Micros | None = None
+    min_attempts: int | None = None
+    max_attempts: int | None = None
+    error_class: str | None = None
+    """Of dead letters, as `error_group` (see `core.error_groups`) and `proposed_by`: who proposed to discard them."""
+    error_group: str | None = None
+    proposed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +84,41 @@ class Backlog(NamedTuple):
     later: int
     held: int
     oldest_due: Micros | None
+
+
+class ErrorGroupSlot(NamedTuple):
+    """The number of dead letters of one error in one slot of time; slot -1: before the first slot."""
+
+    job_type: str
+    error_class: str | None
+    error_code: str
+    error_group: str
+    slot: int
+    number: int
+    proposed: int
+    """How many of them somebody proposed to discard."""
+    first_at: Micros
+    last_at: Micros
+    last_id: str
+
+
+class SavedView(NamedTuple):
+    """A filter of a list that a person saved under a name. tenant_id: of the person's token, "" if it has none."""
+
+    tenant_id: str
+    person: str
+    page: str
+    name: str
+    query: str
+    saved_at: Micros
+
+
+class ViewTable(Protocol):
+    """The views that people save."""
+
+    async def put_view(self, view: SavedView) -> None: ...
+    async def views(self, tenant: str, person: str) -> list[SavedView]: ...
+    async def drop_view(self, tenant: str, person: str, page: str, name: str) -> bool: ...
 
 
 class WorkerCommand(NamedTuple):

@@ -10,7 +10,7 @@ from .access import AnswerTable, AuditTable, SessionTable, TokenTable
 from .children import ApprovalTable, AwaitedTable, ChildTable
 from .claims import ClaimTable, DueTable
 from .limits import LimitTable, PauseTable, QuotaTable
-from .listing import Backlog, DeclarationTable, Filter, WorkerTable
+from .listing import Backlog, DeclarationTable, ErrorGroupSlot, Filter, ViewTable, WorkerTable
 from .metrics import AlertTable, EventCountTable, IntervalTable, LogPositionTable, SeriesTable
 from .pruning import PruneTable
 from .schedules import FireTable, ScheduleTable
@@ -53,8 +53,16 @@ class JobTable(Protocol):
 
     async def list_jobs(self, filter: Filter) -> list[Job]: ...
 
-    async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
-        """The matches among the next `scan` jobs by id, and the last id read; None: no more jobs follow."""
+    async def job_window(self, filter: Filter, scan: int, lowest: str | None) -> tuple[list[Job], str | None]:
+        """The matches among the next `scan` jobs by id, and the last id read; None: no more jobs follow.
+
+        lowest: jobs with lower ids are not read. A filter by parent, trace or error code of finished jobs reads the
+        jobs that have it instead of all.
+        """
+        ...
+
+    async def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
+        """The lowest ids that begin with these hexadecimal digits."""
         ...
 
 
@@ -136,12 +144,30 @@ class DeadLetterTable(Protocol):
     async def put_dead_letter(self, item: DeadLetter) -> None: ...
     async def list_dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
 
-    async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
-        """Like `job_window`, for dead letters."""
+    async def dead_letter_window(
+        self, filter: Filter, scan: int, lowest: str | None
+    ) -> tuple[list[DeadLetter], str | None]:
+        """Like `job_window`, for dead letters; those that are open have an index of their own."""
         ...
 
-    async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
-        """The number of matching dead letters by contract; paging is ignored."""
+    async def dead_letters_by_id(self, ids: Sequence[str]) -> list[DeadLetter]: ...
+
+    async def count_dead_letters(self, filter: Filter) -> dict[str, tuple[int, int]]:
+        """By contract: how many dead letters match, and how many of them are proposed to be discarded.
+
+        Paging is ignored.
+        """
+        ...
+
+    async def error_groups(
+        self, filter: Filter, scan: int, since: Micros, width: Micros
+    ) -> tuple[list[ErrorGroupSlot], str | None]:
+        """The errors of the matches among the next `scan` dead letters, in slots of `width` from `since` on; and the
+        last id read."""
+        ...
+
+    async def error_first_seen(self, groups: Sequence[str], tenant: str | None) -> dict[str, Micros]:
+        """When each of these error groups was first seen, in one tenant or in all; also of deleted dead letters."""
         ...
 
     async def dead_letter_counts(self, tenant: str | None = None) -> dict[str, int]:
@@ -178,6 +204,7 @@ class Tx(Protocol):
     pauses: PauseTable
     workers: WorkerTable
     declarations: DeclarationTable
+    views: ViewTable
     audit: AuditTable
     tokens: TokenTable
     sessions: SessionTable

@@ -145,29 +145,133 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 -- name: dead_letters
 SELECT {dead_columns} FROM detent.dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
+-- name: dead_letters_by_id
+SELECT {dead_columns} FROM detent.dead_letters WHERE id IN (SELECT value FROM {texts:ids}) ORDER BY id DESC;
+
 -- name: dead_letter_window
 -- As job_window: reads at most :scan dead letters along the primary key.
-SELECT {dead_columns} FROM (SELECT * FROM detent.dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT {dead_columns} FROM (SELECT * FROM detent.dead_letters WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: dead_letter_window_end
-SELECT id FROM (SELECT id FROM detent.dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT id FROM (SELECT id FROM detent.dead_letters WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
 
+-- name: dead_letter_window_groups
+SELECT job_type, error_class, error_code, error_group,
+  CASE WHEN created_at < :slots_from THEN -1 ELSE (created_at - :slots_from) / :slot_width END AS slot,
+  count(*), count(proposed_by), min(created_at), max(created_at), max(id)
+FROM (SELECT * FROM detent.dead_letters WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
+WHERE {where} GROUP BY job_type, error_class, error_code, error_group, slot;
+
+-- name: open_dead_letter_window
+-- Index: dead_letters_open.
+SELECT {dead_columns} FROM (SELECT * FROM detent.dead_letters WHERE status = 'open' AND id < :before AND id >= :lowest
+  ORDER BY id DESC LIMIT :scan) AS looked WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: open_dead_letter_window_end
+SELECT id FROM (SELECT id FROM detent.dead_letters WHERE status = 'open' AND id < :before AND id >= :lowest
+  ORDER BY id DESC LIMIT :scan) AS looked ORDER BY id LIMIT 1;
+
+-- name: open_dead_letter_window_groups
+SELECT job_type, error_class, error_code, error_group,
+  CASE WHEN created_at < :slots_from THEN -1 ELSE (created_at - :slots_from) / :slot_width END AS slot,
+  count(*), count(proposed_by), min(created_at), max(created_at), max(id)
+FROM (SELECT * FROM detent.dead_letters WHERE status = 'open' AND id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan)
+  AS looked
+WHERE {where} GROUP BY job_type, error_class, error_code, error_group, slot;
+
+-- name: put_error_group
+-- First seen: the row is never changed, so that failing jobs do not wait for each other.
+INSERT INTO detent.error_groups (error_group, tenant_id, first_at) VALUES (:error_group, :tenant_id, :at)
+ON CONFLICT (error_group, tenant_id) DO NOTHING;
+
+-- name: error_first_seen
+SELECT error_group, min(first_at) FROM detent.error_groups
+WHERE error_group IN (SELECT value FROM {texts:groups}) AND {where} GROUP BY error_group;
+
+-- name: put_job_error
+INSERT INTO detent.job_errors (error_code, job_id) VALUES (:error_code, {uuid:CAST(:job_id AS text)})
+ON CONFLICT (error_code, job_id) DO NOTHING;
+
+-- name: drop_job_error
+DELETE FROM detent.job_errors WHERE error_code = :error_code AND job_id = {uuid:CAST(:job_id AS text)};
+
+-- name: prune_job_traces
+-- Before the jobs are deleted: their rows name what to delete here.
+DELETE FROM detent.job_traces WHERE (trace_id, job_id) IN (
+  SELECT trace_id, id FROM detent.jobs WHERE id IN (SELECT {uuid:value} FROM {texts:ids}) AND trace_id IS NOT NULL);
+
+-- name: prune_job_errors
+DELETE FROM detent.job_errors WHERE (error_code, job_id) IN (
+  SELECT error_code, id FROM detent.jobs WHERE id IN (SELECT {uuid:value} FROM {texts:ids}) AND error_code IS NOT NULL);
+
+-- name: put_view
+INSERT INTO detent.saved_views (tenant_id, person, page, name, query, saved_at)
+VALUES (:tenant_id, :person, :page, :name, :query, :saved_at)
+ON CONFLICT (tenant_id, person, page, name) DO UPDATE SET query = excluded.query, saved_at = excluded.saved_at;
+
+-- name: views
+SELECT tenant_id, person, page, name, query, saved_at FROM detent.saved_views
+WHERE tenant_id = :tenant_id AND person = :person ORDER BY page, name;
+
+-- name: drop_view
+DELETE FROM detent.saved_views WHERE tenant_id = :tenant_id AND person = :person AND page = :page AND name = :name;
+
 -- name: count_dead_letters
-SELECT contract, count(*) FROM detent.dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
+SELECT contract, count(*), count(proposed_by) FROM detent.dead_letters
+WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
 
 -- name: jobs
-SELECT {columns} FROM detent.job_list WHERE {where} ORDER BY id DESC LIMIT :limit;
+SELECT {columns} FROM detent.job_list AS looked WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window
 -- Reads at most :scan jobs along the primary key, so that a filter with few matches does not read the whole table.
-SELECT {columns} FROM (SELECT * FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT {columns} FROM (SELECT * FROM detent.job_list WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window_end
-SELECT id FROM (SELECT id FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT id FROM (SELECT id FROM detent.job_list WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
+
+-- name: job_window_of_parent
+-- As job_window, of the children of one job. Index: jobs_children.
+SELECT {columns} FROM (SELECT * FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+  AND id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
+WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: job_window_of_parent_end
+SELECT id FROM (SELECT id FROM detent.jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+  AND id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked ORDER BY id LIMIT 1;
+
+-- name: job_window_of_trace
+-- As job_window, of the jobs of one trace: those in job_traces, and the job whose id (:own_id) is in the trace id.
+SELECT {columns} FROM (SELECT j.* FROM (
+  SELECT job_id FROM (SELECT job_id FROM detent.job_traces WHERE trace_id = :trace_id AND job_id < :before
+    AND job_id >= :lowest ORDER BY job_id DESC LIMIT :scan) AS traced
+  UNION ALL SELECT id FROM detent.jobs WHERE id = {uuid:CAST(:own_id AS text)} AND id < :before AND id >= :lowest
+  ORDER BY 1 DESC LIMIT :scan) AS t {join_job:t.job_id}) AS looked
+WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: job_window_of_trace_end
+SELECT job_id FROM (
+  SELECT job_id FROM (SELECT job_id FROM detent.job_traces WHERE trace_id = :trace_id AND job_id < :before
+    AND job_id >= :lowest ORDER BY job_id DESC LIMIT :scan) AS traced
+  UNION ALL SELECT id FROM detent.jobs WHERE id = {uuid:CAST(:own_id AS text)} AND id < :before AND id >= :lowest
+  ORDER BY 1 DESC LIMIT :scan) AS t ORDER BY job_id LIMIT 1;
+
+-- name: job_window_of_error
+-- As job_window, of the jobs that ended with one error code.
+SELECT {columns} FROM (SELECT j.* FROM (SELECT job_id FROM detent.job_errors WHERE error_code = :error_code
+  AND job_id < :before AND job_id >= :lowest ORDER BY job_id DESC LIMIT :scan) AS t {join_job:t.job_id}) AS looked
+WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: job_window_of_error_end
+SELECT job_id FROM (SELECT job_id FROM detent.job_errors WHERE error_code = :error_code AND job_id < :before
+  AND job_id >= :lowest ORDER BY job_id DESC LIMIT :scan) AS t ORDER BY job_id LIMIT 1;
+
+-- name: ids_between
+SELECT id FROM detent.jobs WHERE id >= :first AND id <= :last ORDER BY id LIMIT :limit;
 
 -- name: counts
 SELECT s.contract, s.status, s.phase, CAST(sum(c.number) AS bigint)

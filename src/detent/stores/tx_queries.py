@@ -4,8 +4,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict
 
 from detent.core.alerts import Alert, Delivery
 from detent.core.contract.io import contract_from
@@ -13,7 +12,7 @@ from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
 from detent.core.job import Change, DeadLetter, Event, Job, Loss, Micros, Note, Signal, SignalKey, Step
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
-from detent.ports.listing import Backlog, Declaration, Filter, WorkerCommand, WorkerRow
+from detent.ports.listing import Backlog, Declaration, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
 from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
@@ -21,9 +20,8 @@ from .access_queries import SESSION_COLUMNS, TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
 from .lanes import FIRST_SUSPECT_LANE, LANE_PLACEHOLDERS, lane
 from .limit_queries import LimitQueries
+from .listing_queries import ListingQueries
 from .metrics_queries import MetricsQueries
-from .named_queries import REACH_TESTS, Row
-from .outbox_queries import OutboxQueries
 from .rows import (
     JOB_COLUMNS,
     columns_of,
@@ -35,7 +33,7 @@ from .rows import (
     step_from,
 )
 from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleQueries
-from .tail_queries import TAIL_COLUMNS, TailQueries
+from .stream_queries import TAIL_COLUMNS, OutboxQueries, TailQueries
 from .verify_queries import VerifyQueries
 
 _INTERNED_COLUMNS = {
@@ -84,6 +82,7 @@ def fill_placeholders(text: str, own: Mapping[str, str], forms: Mapping[str, str
 
 class TxQueries(
     ApprovalQueries,
+    ListingQueries,
     ScheduleQueries,
     AccessQueries,
     TailQueries,
@@ -93,9 +92,6 @@ class TxQueries(
     VerifyQueries,
 ):
     """Everything but inserts, claims and plain successes. A subclass per store runs the named queries."""
-
-    above_all_ids = "\U0010ffff"
-    """A text that sorts after every id."""
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
@@ -149,6 +145,7 @@ class TxQueries(
             if before.suspect != after.suspect:
                 await self.change("move_to_lane", id=after.id, lane=await self.lane_of(after))
             await self.add_events(change.events)
+            await self.note_error(change)
             if change.dead_letter:
                 await self.put_dead_letter(change.dead_letter)
             if change.notes:
@@ -328,37 +325,6 @@ class TxQueries(
     async def put_dead_letter(self, item: DeadLetter) -> None:
         await self.change("put_dead_letter", **asdict(item))
 
-    async def list_dead_letters(self, filter: Filter) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_LETTER_FILTERS)]
-
-    async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
-        rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_LETTER_FILTERS)
-        return {row[0]: row[1] for row in rows}
-
-    async def list_jobs(self, filter: Filter) -> list[Job]:
-        return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
-
-    async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
-        rows, last = await self._window("job_window", filter, _WINDOW_FILTERS, self.above_all_ids, scan)
-        return [job_from(row) for row in rows], last
-
-    async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
-        rows, last = await self._window(
-            "dead_letter_window", filter, _DEAD_LETTER_WINDOW_FILTERS, TxQueries.above_all_ids, scan
-        )
-        return [DeadLetter(*row) for row in rows], last
-
-    async def _window(
-        self, name: str, filter: Filter, tests: Mapping[str, str], above_all_ids: str, scan: int
-    ) -> tuple[list[Row], str | None]:
-        ends = {"before": filter.before or above_all_ids, "scan": scan}
-        rows = await self._filtered(name, filter, tests, **ends)
-        last = await self.query(f"{name}_end", **ends)
-        return rows, last[0][0] if last else None
-
-    async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any) -> list[Row]:
-        return await self.matching(name, tests, **{**asdict(filter), **more})
-
     async def counts(self, tenant: str | None = None) -> list[StatusCount]:
         query = "counts" if tenant is None else "counts_of_tenant"
         return await self.fetch(StatusCount, query, tenant=tenant)
@@ -432,34 +398,10 @@ class StoreTx(Tx):
         self.jobs = self.stats = self.log = self.keys = self.claims = self.due = queries
         self.signals = self.steps = self.dead_letters = self.children = self.awaited = self.approvals = queries
         self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
-        self.pauses = self.workers = self.audit = self.tokens = self.sessions = self.answers = queries
+        self.pauses = self.workers = self.views = self.audit = self.tokens = self.sessions = self.answers = queries
         self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
         self.verification = self.declarations = queries
 
 
-_PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")
+_PRUNED_UNCOUNTED = ("approvals", "votes", "family_news", "job_traces", "job_errors")
 _PRUNED = ("notes", "steps", "signals", "dead_letters", "jobs")
-_EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
-_CREATED_FILTERS = {"since": "created_at >= :since", "until": "created_at <= :until", **REACH_TESTS}
-_DEAD_LETTER_TEXT = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
-_JOB_TEXT = (
-    "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
-    "coalesce(error_code, '')"
-)
-_DEAD_LETTER_WINDOW_FILTERS = {
-    **{name: f"{name} = :{name}" for name in _EXACT},
-    **_CREATED_FILTERS,
-    "text": f"{{contains}}({_DEAD_LETTER_TEXT} || ' ' || coalesce(error_message, ''), :text) > 0",
-    "text_outside": f"{{contains}}({_DEAD_LETTER_TEXT}, :text_outside) > 0",
-}
-_DEAD_LETTER_FILTERS = {**_DEAD_LETTER_WINDOW_FILTERS, "before": "id < :before"}
-_WINDOW_FILTERS = {
-    **{name: f"{name} = :{name}" for name in _EXACT},
-    **_CREATED_FILTERS,
-    "phase": "phase = :phase",
-    "wait_parked": "wait_parked = :wait_parked",
-    "task_id": "task_id = :task_id",
-    "text": f"{{contains}}({_JOB_TEXT} || ' ' || payload, :text) > 0",
-    "text_outside": f"{{contains}}({_JOB_TEXT}, :text_outside) > 0",
-}
-_JOB_FILTERS = {**_WINDOW_FILTERS, "before": "id < :before"}

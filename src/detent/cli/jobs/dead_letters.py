@@ -34,7 +34,9 @@ from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
 from detent.engine.dead_letters import DeadLetterBulkResult, Discard
-from detent.engine.reads.responses import Event
+from detent.engine.reads.error_groups import ErrorGroup as FoundGroup
+from detent.engine.reads.responses import ErrorGroup, Event
+from detent.engine.reads.responses import show as show_response
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
@@ -58,6 +60,7 @@ class DeadLetterFilterOptions:
     contract: ContractFilter = None
     job_type: TypeFilter = None
     error_code: Annotated[str | None, option("Only this error code.")] = None
+    error_group: Annotated[str | None, option("Only this group of `detent dlq groups`.")] = None
     older_than: Annotated[str | None, option("Only dead letters older than this: 30s, 5m, 2h, 7d.")] = None
     newer_than: Annotated[str | None, option("Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = None
     text: TextFilter = None
@@ -69,7 +72,13 @@ class DeadLetterFilterOptions:
     def without_age(self, tenant: str | None) -> Filter:
         """The filter for the store, except for the age, which needs the store's clock."""
         return Filter(
-            self.contract, None, None, self.queue, tenant, self.job_type, self.text, error_code=self.error_code
+            contract=self.contract,
+            queue=self.queue,
+            tenant_id=tenant,
+            job_type=self.job_type,
+            text=self.text,
+            error_code=self.error_code,
+            error_group=self.error_group,
         )
 
     def add_age(self, filter: Filter, now: Micros) -> Filter:
@@ -105,6 +114,24 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
     error = shorten(f"{item.error_code}: {item.error_message or ''}", 48)
     created = relative_time(now, item.created_at)
     return [item.id, item.job_id, item.job_type, item.status, error, created, item.proposed_by]
+
+
+@group.command("groups")
+def list_groups(*, which: DeadLetterFilterOptions, tenant: Tenant = None, connection: ConnectionOptions) -> None:
+    """Group the open dead letters by error: job type, class, code and message without its numbers and ids."""
+    filter = replace(which.without_age(tenant), status=str(DeadLetterStatus.OPEN))
+    now, found = connection.run_with_time(
+        lambda engine: engine.dead_letters.groups(which.add_age(filter, engine.store.now()))
+    )
+    columns = (">count", "type", "error", "first", "last", "group")
+    view = list_view(show_response(ErrorGroup, group) for group in found.groups)
+    connection.print_list(view, columns, (_group_row(now, group) for group in found.groups), "No dead letters match.")
+
+
+def _group_row(now: Micros, group: FoundGroup) -> list[str | int | None]:
+    error = shorten(f"{group.error_code}: {group.pattern or ''}", 60)
+    seen = (relative_time(now, group.first_at), relative_time(now, group.last_at))
+    return [group.count, group.job_type, error, *seen, group.group]
 
 
 @group.command("show")
@@ -218,16 +245,22 @@ def _run_in_bulk(
     bulk: BulkOptions,
     connection: ConnectionOptions,
 ) -> int:
-    def describe(number: int, verb: str, result: DeadLetterBulkResult) -> str:
-        two = f"; {result.for_two} more need two people and must be discarded one by one" if result.for_two else ""
-        return f"{pluralize(number, 'dead letter')} {verb}{two}"
+    discards = done == "discarded"
+
+    def describe(number: int, verb: str) -> str:
+        return f"{pluralize(number, 'dead letter')} {verb}"
 
     def preview(result: DeadLetterBulkResult) -> tuple[int, str]:
-        number = result.matched - result.for_two
-        return number, describe(number, f"would be {done}", result)
+        text = describe(result.matched, f"would be {done}")
+        if discards and result.for_two:
+            text += f"; {result.for_two} of them need two people: those that nobody else has proposed are only proposed"
+        return result.matched, text
 
     def report(result: DeadLetterBulkResult) -> tuple[bool, list[str]]:
         skipped = [f"{row['dlq_id']} skipped: {row['code']}: {row['message']}" for row in result.refusals]
-        return not result.refused, [describe(result.done, done, result), *skipped]
+        text = describe(result.done, done)
+        if result.proposed:
+            text += f"; {result.proposed} proposed: another person confirms with the same command and their own token"
+        return not result.refused, [text, *skipped]
 
     return bulk.run(connection, act, preview, report)

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
-from detent.cli.options import ContractFilter, JobId, QueueFilter, StatusFilter, Tenant, TextFilter, TypeFilter, option
+from detent.cli.options import ContractFilter, JobId, QueueFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
     list_view,
     make_table,
@@ -30,10 +30,12 @@ from detent.cli.output import (
 )
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
+from detent.core.options.spans import parse_span
+from detent.core.schedule import parse_interval
 from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.engine.reads import responses
-from detent.engine.reads.listing import check_status
+from detent.engine.reads.listing import check_statuses
 from detent.engine.reads.views import job_view
 from detent.engine.reads.why import last_traceback
 from detent.observability.job_logs import CAPTURED
@@ -58,17 +60,57 @@ class ExportFormat(StrEnum):
 class JobFilterOptions:
     """Selects jobs."""
 
-    status: StatusFilter = None
+    status: Annotated[list[str] | None, option("Only this status; may be repeated.")] = None
     phase: Annotated[Phase | None, option("Only this phase, under any contract.")] = None
     queue: QueueFilter = None
     contract: ContractFilter = None
     tenant: Tenant = None
     job_type: TypeFilter = None
     text: TextFilter = None
+    since: Annotated[str | None, option("Created since: 15m, 2h, 7d ago, or an ISO-8601 time.")] = None
+    until: Annotated[str | None, option("Created until: 15m, 2h, 7d ago, or an ISO-8601 time.")] = None
+    error_code: Annotated[str | None, option("Only jobs that ended with this error code.")] = None
+    parent: Annotated[str | None, option("Only the children of this job.")] = None
+    roots: Annotated[bool, option("Only jobs without a parent.")] = False
+    worker: Annotated[str | None, option("Only jobs that this worker has claimed.")] = None
+    trace: Annotated[str | None, option("Only jobs of this trace.")] = None
+    longer_than: Annotated[str | None, option("Only jobs that took, or run for, longer than 90s, 5m, 2h.")] = None
+    shorter_than: Annotated[str | None, option("Only jobs that took less than 90s, 5m, 2h.")] = None
+    min_attempts: Annotated[int | None, option("Only jobs with at least this many executions.", min=0)] = None
 
-    def filter(self) -> Filter:
-        phase = self.phase and str(self.phase)
-        return Filter(self.contract, self.status, phase, self.queue, self.tenant, self.job_type, self.text)
+    def filter(self, engine: Engine) -> Filter:
+        """Raises InvalidInput (STATUS_UNKNOWN) for a status that no contract has."""
+        statuses = self.status or []
+        check_statuses(engine.contracts, statuses)
+        now = engine.store.now()
+        return Filter(
+            contract=self.contract,
+            status=statuses[0] if len(statuses) == 1 else None,
+            statuses=tuple(statuses) if len(statuses) > 1 else None,
+            phase=self.phase and str(self.phase),
+            queue=self.queue,
+            tenant_id=self.tenant,
+            job_type=self.job_type,
+            text=self.text,
+            since=_moment(self.since, "--since", now),
+            until=_moment(self.until, "--until", now),
+            error_code=self.error_code,
+            parent_id=self.parent,
+            roots=True if self.roots else None,
+            worker=self.worker,
+            trace_id=self.trace,
+            min_duration=None if self.longer_than is None else parse_interval(self.longer_than),
+            max_duration=None if self.shorter_than is None else parse_interval(self.shorter_than),
+            min_attempts=self.min_attempts,
+        )
+
+
+def _moment(text: str | None, name: str, now: Micros) -> Micros | None:
+    """A time: so long ago, or ISO-8601."""
+    if text is None:
+        return None
+    ago = parse_span(text)
+    return from_iso(text, field=name) if ago is None else now - ago
 
 
 @group.command("list")
@@ -81,21 +123,24 @@ def list_jobs(
     connection: ConnectionOptions,
 ) -> None:
     """List jobs, newest first."""
-    filter = replace(which.filter(), before=page_options.cursor, limit=page_options.limit)
+
+    def chosen(engine: Engine) -> Filter:
+        return replace(which.filter(engine), before=page_options.cursor, limit=page_options.limit)
+
     if watch and connection.as_json:
         raise typer.BadParameter("--watch cannot be combined with --json")
     if watch:
         with suppress(KeyboardInterrupt):
-            connection.run(lambda engine: redraw(lambda: _render(engine, filter), every))
+            connection.run(lambda engine: redraw(lambda: _render(engine, chosen(engine)), every))
         return
 
     async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
-        page, next_cursor = await engine.jobs.page(filter, seconds=inf)
+        page, next_cursor = await engine.jobs.page(chosen(engine), seconds=inf)
         return [(engine.contract(job.contract), job) for job in page], next_cursor
 
     now, (page, next_cursor) = connection.run_with_time(act)
     view = list_view((job_view(contract, job) for contract, job in page), next_cursor)
-    empty = "No jobs." if filter == Filter(limit=page_options.limit) else "No jobs match."
+    empty = "No jobs." if replace(which, status=which.status or None) == JobFilterOptions() else "No jobs match."
     connection.print_list(view, _COLUMNS, (_row(now, contract, job) for contract, job in page), empty)
 
 
@@ -188,12 +233,11 @@ def export(
     connection: ConnectionOptions,
 ) -> None:
     """Print jobs with their full history, one JSON object per line; with --json as one array."""
-    filter = which.filter()
 
     async def act(engine: Engine) -> int:
         number = lines = 0
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
-            async for job_id in _ids(engine, job_ids or [], filter):
+            async for job_id in _ids(engine, job_ids or [], which.filter(engine)):
                 history = await engine.scoped(tenant=which.tenant).jobs.history(job_id)
                 for line in [history.as_dict()] if format is ExportFormat.JOB else history.published():
                     if connection.as_json:
@@ -216,7 +260,6 @@ def export(
 
 
 async def _ids(engine: Engine, job_ids: list[str], filter: Filter) -> AsyncIterator[str]:
-    check_status(engine.contracts, filter.status)
     for job_id in job_ids:
         yield job_id
     cursor: str | None = None

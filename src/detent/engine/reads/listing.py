@@ -1,12 +1,13 @@
 """Pages of jobs and dead letters, newest first. A filter with rare matches reads a bounded number of rows per page."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
-from detent.core.job import DeadLetter, Job
+from detent.core.job import DeadLetter, Job, Micros
+from detent.core.times import SECOND, first_id
 from detent.engine.runtime import Runtime
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -17,7 +18,11 @@ _TEXT_WINDOW, _MAX_TEXT_WINDOW = 500, 5_000
 """Smaller, because a text search reads payloads, which may be large."""
 _FILTER_FIELDS = tuple(field.name for field in fields(Filter) if field.name not in ("before", "limit"))
 Row = TypeVar("Row", Job, DeadLetter)
-ReadWindow = Callable[[Tx, Filter, int], Awaitable[tuple[list[Row], str | None]]]
+ReadWindow = Callable[[Tx, Filter, int, str | None], Awaitable[tuple[list[Row], str | None]]]
+_EARLIER_ID: Micros = 86_400 * SECOND
+"""How much older than its job an id may be: that of a child has the time of its parent, see `core.child_ids`."""
+_LATER_ID: Micros = 600 * SECOND
+"""How much younger: ids are made by the clocks of clients."""
 
 
 async def read_page(
@@ -31,10 +36,11 @@ async def read_page(
     clock = SystemClock()
     end = clock.monotonic() + seconds
     page: list[Row] = []
-    cursor, (window, widest) = chosen.before, _windows(chosen)
+    lowest, cursor = id_range(chosen)
+    window, widest = _windows(chosen)
     while True:
         page_filter = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
-        rows, last = await runtime.store.read(lambda tx: read_window(tx, page_filter, window))  # noqa: B023
+        rows, last = await runtime.store.read(lambda tx: read_window(tx, page_filter, window, lowest))  # noqa: B023
         page += rows
         if len(page) > chosen.limit:
             return page[: chosen.limit], page[chosen.limit - 1].id
@@ -46,6 +52,16 @@ async def read_page(
         window = min(window * 2, widest)
 
 
+def id_range(chosen: Filter) -> tuple[str | None, str | None]:
+    """(the lowest id, the id below which to begin) of what a filter with times can match; None: no such bound.
+
+    Ids begin with their time, so that a filter by time reads only the ids of that time.
+    """
+    lowest = None if chosen.since is None else first_id(chosen.since - _EARLIER_ID)
+    until = None if chosen.until is None else first_id(chosen.until + _LATER_ID)
+    return lowest, min((bound for bound in (chosen.before, until) if bound is not None), default=None)
+
+
 def _windows(chosen: Filter) -> tuple[int, int]:
     """(rows read by the first query, most rows read by one query)."""
     if all(getattr(chosen, name) is None for name in _FILTER_FIELDS):
@@ -54,9 +70,10 @@ def _windows(chosen: Filter) -> tuple[int, int]:
     return (_TEXT_WINDOW, _MAX_TEXT_WINDOW) if searched else (_WINDOW, _MAX_WINDOW)
 
 
-def check_status(contracts: Mapping[str, Contract], status: str | None) -> None:
+def check_statuses(contracts: Mapping[str, Contract], statuses: Sequence[str]) -> None:
     """Raise InvalidInput (STATUS_UNKNOWN) for a status that none of these contracts has."""
-    known = {name for contract in contracts.values() for name in contract.statuses}
-    if status is not None and status not in known:
-        message = f"no contract has the status {status!r}; the statuses are {', '.join(sorted(known))}"
-        raise InvalidInput(message, code="STATUS_UNKNOWN", field="status")
+    defined = {name for contract in contracts.values() for name in contract.statuses}
+    for status in statuses:
+        if status not in defined:
+            message = f"no contract has the status {status!r}; the statuses are {', '.join(sorted(defined))}"
+            raise InvalidInput(message, code="STATUS_UNKNOWN", field="status")

@@ -263,6 +263,34 @@ class DeadLetter(TypedDict):
     requeued_as: Annotated[str | None, "The job it was requeued as."]
     proposed_by: Annotated[str | None, "The person who proposed to discard it."]
     proposed_reason: str | None
+    error_group: Annotated[str | None, "Dead letters of the same error have the same; null as error_message."]
+
+
+class ErrorGroup(TypedDict):
+    """Dead letters of one job type with the same class, code and pattern of their messages."""
+
+    group: Annotated[str | None, "Filter by it with error_group; null if the token may not see error messages."]
+    job_type: str
+    error_class: Annotated[str | None, "The class of the exception."]
+    error_code: str
+    pattern: Annotated[str | None, "The message with numbers, ids and quoted texts replaced; null as `group`."]
+    count: Annotated[int, "Number of dead letters among those that were read."]
+    proposed: Annotated[int, "Number of those that somebody proposed to discard."]
+    first_at: Annotated[
+        Timestamp, "When the first dead letter of this group was created, even if it was deleted since."
+    ]
+    last_at: Timestamp
+    last_id: Annotated[str, "The newest dead letter of the group."]
+    slots: Annotated[list[int], "Number of new dead letters in each slot, oldest first."]
+
+
+class ErrorGroupList(TypedDict):
+    items: list[ErrorGroup]
+    next_cursor: Annotated[None, "Always null: the list has one page."]
+    more_groups: Annotated[int, "Number of groups that were left out because there are too many."]
+    slots_since: Annotated[Timestamp, "Where the first slot begins."]
+    slot_seconds: float
+    searched_until: Annotated[Timestamp | None, "Everything newer was searched; null: everything was."]
 
 
 class DeadLetterWithHistory(DeadLetter):

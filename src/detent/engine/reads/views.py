@@ -120,7 +120,7 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.De
     item = item if payloads else redact_dead_letter(item)
     payload, context = json.loads(item.payload), json.loads(item.context)
     values = {"dlq_id": item.id, "payload_json": payload, "context_json": context, "retry_count": item.retries}
-    return show(responses.DeadLetter, item, **values)
+    return show(responses.DeadLetter, item, **values, error_group=item.error_group or None)
 
 
 def contract_view(contract: Contract) -> operations.Contract:

@@ -13,6 +13,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import TASK, Change, Event, Job, Micros
 from detent.core.times import SECOND, first_id
 from detent.core.uniform_batch import UniformBatch
+from detent.stores.listing_queries import needs_trace_row
 from detent.stores.rows import CREATED, TRACE_PREFIX, as_text
 
 from .connections import STATEMENT_SECONDS
@@ -42,6 +43,7 @@ _PLACES = {
     ),
     "deadlines": ("deadline_at, id", "deadline_at IS NOT NULL"),
     "awaiting_approval": ("id", "state & 3 = 2 AND due_at IS NULL"),
+    "job_traces": ("trace_id, job_id", "trace_id IS NOT NULL AND strpos(trace_id, id::text) = 0"),
 }
 """Thin table -> (its columns, the new jobs that belong there)."""
 
@@ -87,7 +89,8 @@ def places_of(job: Job) -> tuple[str, ...]:
         place = "awaiting_approval" if job.due_at is None else "timers"
     else:
         place = ""
-    return tuple(name for name in (place, "deadlines" if job.deadline_at is not None else "") if name)
+    deadline, trace = "deadlines" if job.deadline_at is not None else "", "job_traces" if needs_trace_row(job) else ""
+    return tuple(name for name in (place, deadline, trace) if name)
 
 
 class Shape(NamedTuple):
@@ -154,12 +157,14 @@ def statement(
     first = 2 + len(jobs.arrays) + len(jobs.constants)
     job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
     event_values, from_events = _select(events, _EVENT_TYPES, first, single)
+    returned = "id, version, lane, due_at, created_at, deadline_at, state"
+    returned += ", trace_id" if "job_traces" in places else ""
     placed = "".join(_place(namespace, table) for table in sorted(places)) + outbox.insert(namespace)
     return f"""
 WITH made AS (
   INSERT INTO {namespace}jobs ({_column_list(jobs)})
   SELECT {job_values} {from_jobs}
-  ON CONFLICT (id) DO NOTHING RETURNING id, version, lane, due_at, created_at, deadline_at, state
+  ON CONFLICT (id) DO NOTHING RETURNING {returned}
 ){placed}, logged AS (
   INSERT INTO {namespace}events ({_column_list(events)}, xid)
   SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
@@ -171,7 +176,7 @@ SELECT CASE WHEN count(*) < {"1" if single else "cardinality($1)"}
 
 def _place(namespace: str, table: str) -> str:
     columns, condition = _PLACES[table]
-    values = columns.replace("wakes", "state & 3 = 2")
+    values = columns.replace("wakes", "state & 3 = 2").replace("job_id", "id")
     return f""", in_{table} AS (
   INSERT INTO {namespace}{table} ({columns}) SELECT {values} FROM made WHERE {condition}
 )"""

@@ -258,8 +258,11 @@ CREATE TABLE detent.dead_letters (
   proposed_by     text,
   proposed_reason text,
   proposed_with   text,
+  -- see core.job.error_group
+  error_group     text NOT NULL,
   UNIQUE (job_id, retries)
 );
+CREATE INDEX dead_letters_open ON detent.dead_letters (id) WHERE status = 'open';
 
 CREATE TABLE detent.signals (
   job_id    uuid NOT NULL,

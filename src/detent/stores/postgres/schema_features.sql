@@ -361,3 +361,35 @@ CREATE TABLE detent.series (
   runs      text NOT NULL,
   PRIMARY KEY (width, subject, slot)
 );
+
+-- What lists of jobs and dead letters search by. Rows are written only if there is something to find.
+
+-- The jobs of a trace. A job whose trace id contains its own id has no row.
+CREATE TABLE detent.job_traces (
+  trace_id text NOT NULL,
+  job_id   uuid NOT NULL,
+  PRIMARY KEY (trace_id, job_id)
+);
+-- The jobs that ended with an error.
+CREATE TABLE detent.job_errors (
+  error_code text NOT NULL,
+  job_id     uuid NOT NULL,
+  PRIMARY KEY (error_code, job_id)
+);
+-- When a tenant had the first dead letter of an error group; kept when its dead letters are deleted.
+CREATE TABLE detent.error_groups (
+  error_group text NOT NULL,
+  tenant_id   text NOT NULL,
+  first_at    bigint NOT NULL,
+  PRIMARY KEY (error_group, tenant_id)
+);
+-- Filters of lists that people saved. tenant_id: of the person's token, '' if it has none.
+CREATE TABLE detent.saved_views (
+  tenant_id text NOT NULL,
+  person    text NOT NULL,
+  page      text NOT NULL,
+  name      text NOT NULL,
+  query     text NOT NULL,
+  saved_at  bigint NOT NULL,
+  PRIMARY KEY (tenant_id, person, page, name)
+);

@@ -14,7 +14,7 @@ from detent.ports.tail import Position, TailEvent, end_of_commit
 from detent.stores.lanes import LaneCache
 from detent.stores.rows import EVENT_COLUMNS, MUTABLE, event_from, event_values, job_from
 from detent.stores.sql_files import in_namespace
-from detent.stores.tail_queries import TailQueries
+from detent.stores.stream_queries import TailQueries
 from detent.stores.tx_queries import TxQueries
 
 from .connections import Connection
@@ -111,6 +111,7 @@ class PostgresTxQueries(PostgresTail, PartitionQueries):
 
     contains = "strpos"
     above_all_ids = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+    below_all_ids = "00000000-0000-0000-0000-000000000000"
 
     def __init__(
         self,

@@ -12,6 +12,9 @@ INSERT INTO detent.jobs ({created}) VALUES ({created_places}) ON CONFLICT (id) D
 INSERT INTO detent.events (job_id, seq, edge, at, actor, data, lane, execution_no, retries)
 VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0);
 
+-- name: put_job_trace
+INSERT OR IGNORE INTO detent.job_traces (trace_id, job_id) VALUES (?1, ?2);
+
 -- name: insert_event
 INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, data, lane)
 VALUES (:job_id, :seq, :edge, :at, :actor, :execution_no, :retries, :data, (SELECT lane FROM detent.jobs WHERE id = :job_id));

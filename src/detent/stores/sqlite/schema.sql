@@ -203,8 +203,11 @@ CREATE TABLE detent.dead_letters (
   proposed_by     TEXT,
   proposed_reason TEXT,
   proposed_with   TEXT,
+  -- see core.job.error_group
+  error_group     TEXT NOT NULL,
   UNIQUE (job_id, retries)
 ) STRICT;
+CREATE INDEX detent.dead_letters_open ON detent.dead_letters (id) WHERE status = 'open';
 
 CREATE TABLE detent.signals (
   job_id TEXT NOT NULL,

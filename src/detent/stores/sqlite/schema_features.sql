@@ -359,3 +359,35 @@ CREATE TABLE detent.series (
 
 -- Schedules by the time of their next fire or retry.
 CREATE INDEX detent.schedules_next ON detent.schedules (coalesce(retry_at, next_fire_at)) WHERE next_fire_at IS NOT NULL;
+
+-- What lists of jobs and dead letters search by. Rows are written only if there is something to find.
+
+-- The jobs of a trace. A job whose trace id contains its own id has no row.
+CREATE TABLE detent.job_traces (
+  trace_id TEXT NOT NULL,
+  job_id   TEXT NOT NULL,
+  PRIMARY KEY (trace_id, job_id)
+) STRICT, WITHOUT ROWID;
+-- The jobs that ended with an error.
+CREATE TABLE detent.job_errors (
+  error_code TEXT NOT NULL,
+  job_id     TEXT NOT NULL,
+  PRIMARY KEY (error_code, job_id)
+) STRICT, WITHOUT ROWID;
+-- When a tenant had the first dead letter of an error group; kept when its dead letters are deleted.
+CREATE TABLE detent.error_groups (
+  error_group TEXT NOT NULL,
+  tenant_id   TEXT NOT NULL,
+  first_at    INTEGER NOT NULL,
+  PRIMARY KEY (error_group, tenant_id)
+) STRICT, WITHOUT ROWID;
+-- Filters of lists that people saved. tenant_id: of the person's token, '' if it has none.
+CREATE TABLE detent.saved_views (
+  tenant_id TEXT NOT NULL,
+  person    TEXT NOT NULL,
+  page      TEXT NOT NULL,
+  name      TEXT NOT NULL,
+  query     TEXT NOT NULL,
+  saved_at  INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, person, page, name)
+) STRICT, WITHOUT ROWID;

@@ -12,6 +12,7 @@ from detent.core.contract.model import Contract
 from detent.core.job import TIMEOUT_GRACE, Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
+from detent.stores.listing_queries import needs_trace_row
 from detent.stores.named_queries import Row
 from detent.stores.rows import CREATED, MUTABLE, TRACE_PREFIX, as_text, event_values
 from detent.stores.sql_files import in_namespace, load_queries
@@ -96,10 +97,16 @@ class SqliteTxQueries(TxQueries):
                 data = None if event.data is None else as_text(event.data)
                 events.append((event.job_id, event.seq, edge, event.at, actor, data, lane))
         if uniform is not None:
+            if needs_trace_row(uniform.first.after):
+                self.connection.executemany(
+                    SQL["put_job_trace"], [(uniform.first.after.trace_id, i) for i in uniform.ids]
+                )
             return self._insert(*_repeated(uniform, rows[0], events[0]))
         present = self._insert(rows, events)
         fresh = [change for change in changes if change.after.id not in present] if present else changes
         for change in fresh:
+            if needs_trace_row(change.after):
+                self.connection.execute(SQL["put_job_trace"], (change.after.trace_id, change.after.id))
             if change.notes:
                 await self.add_notes(change.notes)
             if change.outbox_item:

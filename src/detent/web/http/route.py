@@ -50,6 +50,7 @@ POWER = "x-detent-power"
 ROLES = "x-detent-roles"
 """In OpenAPI: the least roles that may call the operation; roles that include one of them may as well."""
 _LATE_SECONDS = 0.1
+_LIST_KEYS = ("items", "next_cursor", "searched_until")
 _EMPTY_BODIES = (b"", b"{}", b"null")
 HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
 _NOT_KEPT = (None, Power.READ, Power.WORK, Power.ADMIN)
@@ -274,7 +275,7 @@ class Router(APIRouter):
         """Declare a route. Its answer, a JSON object, is what the handler returns; the return type documents it.
 
         A handler of a list returns list[...], or Paged[...] with the cursor of the next page; the answer is
-        {"items": [...], "next_cursor": ...}.
+        {"items": [...], "next_cursor": ...}. A handler of a search returns Searched[...].
 
         needs: the power the caller must have; None makes the route public.
         status: of the answer; a handler that returns a Response chooses its own.
@@ -325,10 +326,10 @@ def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -
             del arguments["query"]
         answer = await handler(**arguments)
         if is_list:
-            items, next_cursor = answer if isinstance(answer, tuple) else (answer, None)
+            items, *others = answer if isinstance(answer, tuple) else (answer, None)
             if fields is not None:
                 items = [{name: item[name] for name in fields if name in item} for item in items]
-            answer = {"items": items, "next_cursor": next_cursor}
+            answer = dict(zip(_LIST_KEYS, (items, *others), strict=False))
         response = answer if isinstance(answer, Response) else json_response(answer, status)
         if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
             response.headers["Detent-Token-Expires"] = at

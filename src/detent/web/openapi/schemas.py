@@ -104,6 +104,9 @@ def list_model(returned: Any) -> Any:
     items = get_args(returned)[0] if is_page else returned
     last = "Cursor of the next page; null on the last one." if is_page else "Always null: the list has one page."
     fields: dict[str, Any] = {"items": (_with_models(items), ...), "next_cursor": (str | None, Field(description=last))}
+    if is_page and len(get_args(returned)) > 2:
+        description = "Everything newer was searched; null: everything was."
+        fields["searched_until"] = (Timestamp | None, Field(description=description))
     return create_model(f"{item_type(returned).__name__}List", **fields)
 
 

@@ -1,28 +1,35 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
+from detent.core.errors import InvalidInput
+from detent.core.times import SECOND, from_iso, iso, moment_of_id
 from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
+from detent.ports.listing import Filter
+from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import Page, Paged, Selection
+from .filters import Page, Searched, Selection, Time, searched
 
 router = Router(tags=["dead letters"])
 BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
 DeadLetterId = Annotated[str, schemas.in_path("The dead letter's id.")]
+DeadLetterIdText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 
 
 class DeadLetterSelection(Selection):
-    error_code: schemas.Name | None = None
+    error_class: schemas.Name | None = Field(None, description="The class of the exception.")
+    error_group: schemas.Name | None = Field(None, description="`group` of a group of /dlq/groups.")
+    proposed_by: schemas.Name | None = Field(None, description="Only those that this person proposed to discard.")
 
 
 class DeadLetterFilter(Page, DeadLetterSelection):
@@ -30,9 +37,18 @@ class DeadLetterFilter(Page, DeadLetterSelection):
 
 
 class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
-    """Applies to all open dead letters that match every given field."""
+    """Applies to all open dead letters that match every given field, or to those with the given ids."""
 
+    ids: list[DeadLetterIdText] | None = Field(None, min_length=1, max_length=500, description="Exactly these.")
     dry_run: bool = Field(True, description="Only count the dead letters.")
+
+    def filter(self, caller: Caller, **more: Any) -> Filter:
+        chosen = super().filter(caller, **more)
+        if self.ids is None:
+            return chosen
+        if self.model_dump(include={*DeadLetterSelection.model_fields}, exclude_none=True):
+            raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
+        return replace(chosen, ids=tuple(self.ids))
 
 
 class DeadLetterBulkDiscardRequest(DeadLetterBulkRequest):
@@ -53,10 +69,42 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
 @router.route_for("GET", "/dlq/items", Power.READ)
 async def list_dead_letters(
     request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]
-) -> Paged[responses.DeadLetter]:
-    """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
+) -> Searched[responses.DeadLetter]:
+    """List dead letters, newest first.
+
+    A filtered page may be short or empty: `searched_until` says how far it looked; continue until next_cursor is null.
+    """
     page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))
-    return [request.dead_letter_view(item) for item in page], cursor
+    return searched([request.dead_letter_view(item) for item in page], cursor)
+
+
+class ErrorGroupFilter(schemas.QueryParameters, DeadLetterSelection):
+    """Query parameters of the list of errors."""
+
+    status: Literal["open", "requeued", "discarded"] | None = "open"
+    slots_since: Time | None = Field(None, description="Where the first of the 24 slots begins; default: 24 hours ago.")
+
+
+@router.route_for("GET", "/dlq/groups", Power.READ, responses={200: responses.ErrorGroupList})
+async def list_error_groups(
+    request: ApiRequest, query: Annotated[ErrorGroupFilter, Query()]
+) -> responses.ErrorGroupList:
+    """Dead letters grouped by error: job type, class, code and pattern of the message; most frequent first.
+
+    Reads the newest 20,000 that match the status; `searched_until` says how far that reaches. first_at of a group also
+    counts dead letters that were requeued or deleted since, so that a new error is recognised.
+    """
+    since = None if query.slots_since is None else from_iso(query.slots_since, field="slots_since")
+    found = await request.engine.dead_letters.groups(query.filter(request.caller), since=since)
+    searched_to = found.searched_to and moment_of_id(found.searched_to)
+    return {
+        "items": [responses.show(responses.ErrorGroup, group) for group in found.groups],
+        "next_cursor": None,
+        "more_groups": found.more_groups,
+        "slots_since": iso(found.since) or "",
+        "slot_seconds": found.slot_width / SECOND,
+        "searched_until": iso(searched_to) if searched_to else None,
+    }
 
 
 @router.route_for("GET", "/dlq/items/{dlq_id}", Power.READ)
@@ -113,9 +161,10 @@ async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueR
 
 @router.route_for("POST", "/dlq/discard", Power.DISCARD, responses={200: BulkResponse})
 async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> JsonObject:
-    """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
+    """Discard all open dead letters that match. With dry_run, the default, only count them.
 
-    With dry_run, the default, only count them.
+    Those that need two people are proposed to be discarded; those that another person has proposed are discarded.
+    Confirm what a person proposed with the filter proposed_by. A person's own proposals are refused.
     """
     scope = replace(request.acting(), reason=body.reason)
     result = await request.engine.dead_letters.discard_many(body.filter(request.caller), scope, dry_run=body.dry_run)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import fields, replace
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -9,7 +10,10 @@ from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.errors import InvalidInput
+from detent.core.job import Micros
 from detent.core.options.option import PRINTABLE
+from detent.core.times import SECOND, from_iso, iso, moment_of_id
+from detent.engine.reads import responses
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
@@ -18,11 +22,14 @@ from detent.web.openapi.schemas import Name, QueryParameters, in_path
 T = TypeVar("T")
 Paged = tuple[list[T], str | None]
 """A page of a list, and the cursor of the next page or None."""
+Searched = tuple[list[T], str | None, responses.Timestamp | None]
+"""A page of a search from new to old, the cursor to continue with, and the time up to which it has searched."""
 MAX_PAGE = 500
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
 JobId = Annotated[str, in_path("The job's id, or the task_id of its task.", PRINTABLE)]
 Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
+Time = Annotated[str, StringConstraints(max_length=40), Field(json_schema_extra={"format": "date-time"})]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 
 
@@ -61,24 +68,75 @@ class Selection(TenantFilter):
         "error messages.",
     )
 
+    error_code: Name | None = Field(None, description="Only those that ended with this error code.")
+    since: Time | None = Field(None, description="Created at this time or later.")
+    until: Time | None = Field(None, description="Created at this time or earlier.")
+
     def filter(self, caller: Caller, **more: Any) -> Filter:
         """The filter for the engine, which limits it to what the caller may see."""
         values = self.model_dump(include=_FILTERS) | {"tenant_id": self.tenant_for(caller)}
+        values |= {name: _moment(values[name], name) for name in ("since", "until")}
         return Filter(**values, before=getattr(self, "cursor", None), **more)
 
 
-_FILTERS = {"text", "queue", "contract", "job_type", "status", "phase", "error_code", "task_id", "limit"}
+def _moment(text: str | None, field: str) -> Micros | None:
+    return None if text is None else from_iso(text, field=field)
+
+
+_FILTERS = {field.name for field in fields(Filter)} - {"tenant_id", "before", "ids"}
 
 
 class JobSelection(Selection):
-    status: Name | None = None
+    """Which jobs. Filters by parent_id, trace_id and error_code read only the jobs that have it; others search the jobs
+    from the newest to older ones."""
+
+    status: Name | list[Name] | None = Field(None, max_length=50, description="Any of these statuses; repeat it.")
     phase: Literal["claimable", "leased", "blocked", "final"] | None = None
+    error_code: Name | None = Field(
+        None,
+        description="Only jobs that ended with this error code; with a phase other than final: whose last failure has "
+        "this code.",
+    )
+    parent_id: Name | None = Field(None, description="Only the children of this job.")
+    roots: bool | None = Field(None, description="true: only jobs without a parent; false: only children.")
+    worker: Name | None = Field(None, description="Only jobs that this worker has claimed.")
+    trace_id: Name | None = Field(None, description="Only jobs of this trace.")
+    task_id: Name | None = Field(None, description="Only jobs of this task, under any contract.")
+    min_duration_seconds: float | None = Field(
+        None, ge=0, le=1e9, description="From the first start to the end, or to now if the job has not ended."
+    )
+    max_duration_seconds: float | None = Field(None, ge=0, le=1e9)
+    min_attempts: int | None = Field(None, ge=0, le=1_000_000, description="Number of executions so far.")
+    max_attempts: int | None = Field(None, ge=0, le=1_000_000)
+
+    def filter(self, caller: Caller, **more: Any) -> Filter:
+        statuses = [self.status] if isinstance(self.status, str) else self.status or []
+        chosen = super().filter(caller, **more)
+        status = statuses[0] if len(statuses) == 1 else None
+        return replace(
+            chosen,
+            status=status,
+            statuses=tuple(statuses) if len(statuses) > 1 else None,
+            min_duration=_duration(self.min_duration_seconds),
+            max_duration=_duration(self.max_duration_seconds),
+        )
+
+
+def _duration(seconds: float | None) -> Micros | None:
+    return None if seconds is None else int(seconds * SECOND)
 
 
 class JobFilter(Page, JobSelection):
     """Query parameters of the list of jobs."""
 
-    task_id: Name | None = Field(None, description="Only jobs of this task, under any contract.")
+    id: list[Cursor] | None = Field(
+        None, max_length=100, description="Exactly these jobs, whatever the other parameters are; repeat it."
+    )
+
+
+def searched(rows: list[T], cursor: str | None) -> Searched[T]:
+    """The page; the time up to which it searched is that of the cursor, because ids begin with their time."""
+    return rows, cursor, iso(moment_of_id(cursor)) if cursor else None
 
 
 def etag_response(request: ApiRequest, value: Any) -> Response:

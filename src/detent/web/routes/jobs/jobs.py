@@ -19,7 +19,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
 
-from .filters import JobFilter, JobId, Page, Paged, etag_response
+from .filters import JobFilter, JobId, Page, Paged, Searched, etag_response, searched
 
 T = TypeVar("T")
 router = Router(tags=["jobs"])
@@ -122,10 +122,16 @@ def _whole_number(value: Any) -> Any:
 
 
 @router.route_for("GET", "/jobs", Power.READ)
-async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Paged[responses.Job]:
-    """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
+async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Searched[responses.Job]:
+    """List jobs, newest first.
+
+    A filter searches a bounded number of jobs per request, so that a page may be short or empty: `searched_until` says
+    how far it looked; continue with next_cursor until it is null.
+    """
+    if query.id is not None:
+        return searched([request.job_view(job) for job in await request.engine.jobs.get_many(query.id)], None)
     page, cursor = await request.engine.jobs.page(query.filter(request.caller))
-    return [request.job_view(job) for job in page], cursor
+    return searched([request.job_view(job) for job in page], cursor)
 
 
 @router.route_for(

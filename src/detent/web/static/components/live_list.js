@@ -1,0 +1,164 @@
+// A list that stays still while somebody reads it. Live updates change its rows in place; new rows are announced and
+// shown when the viewer asks for them. A list keeps at most one page of rows in memory.
+
+/** @import { Found } from "../types.d.ts" */
+
+import { fill, h } from "../core/dom.js";
+import { timeElement } from "../core/time.js";
+import { formatNumber, richText, t } from "../core/words.js";
+import { button } from "./elements.js";
+
+export const PAGE_SIZE = 50;
+// The API searches a part of the rows per request and may find none in it.
+const MOST_SEARCH_REQUESTS = 60;
+
+/**
+ * @template Item
+ * @param {object} options
+ * @param {(item: Item) => string} options.keyOf ids are ordered by time
+ * @param {(cursor: string | undefined) => Promise<Found<Item>>} options.loadPage
+ * @param {(ids: string[]) => Promise<Item[]>} options.loadRows the current state of these rows
+ * @param {() => void} options.refresh
+ * @param {string[]} [options.cursors] of the pages from the newest to the one shown
+ * @param {(cursors: string[]) => void} [options.onCursors]
+ */
+export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onCursors = () => {} }) {
+  /** @type {Item[]} */
+  let items = [];
+  /** @type {Found<Item>} */
+  let page = { items: [], next_cursor: null, searched_until: null };
+  let replacing = true, version = 0, paused = false, searching = cursors.length === 0, newRows = 0;
+
+  const announcement = h("div", { class: "new-rows", role: "status" });
+  const pauseButton = button("", () => {
+    paused = !paused;
+    drawPause();
+    if (!paused) refresh();
+  }, { class: "tiny", id: "pause-updates" });
+
+  function drawPause() {
+    pauseButton.setAttribute("aria-pressed", String(paused));
+    pauseButton.textContent = t(paused ? "list.resume" : "list.pause");
+  }
+  drawPause();
+
+  function drawAnnouncement() {
+    const number = newRows >= PAGE_SIZE ? `${formatNumber(PAGE_SIZE)}+` : formatNumber(newRows);
+    if (announcement.textContent === "" && !newRows) return;
+    const text = newRows ? t("list.new", { n: newRows, number }) : "";
+    const shownText = announcement.querySelector("button")?.textContent ?? "";
+    if (text !== shownText) {
+      fill(announcement, newRows > 0 && button(text, showNewest, { id: "show-new", class: "tiny" }));
+    }
+  }
+
+  /** Load the first page instead of the rows that are shown. */
+  function restart() {
+    cursors = [];
+    onCursors(cursors);
+    replacing = searching = true;
+    version += 1;
+    refresh();
+  }
+
+  function showNewest() {
+    restart();
+    window.scrollTo({ top: 0 });
+  }
+
+  async function loadShown() {
+    const ids = items.map(keyOf);
+    const [rows, newest] = await Promise.all([loadRows(ids), cursors.length ? null : loadPage(undefined)]);
+    const byId = new Map(rows.map((row) => [keyOf(row), row]));
+    const shownIds = new Set(ids), last = ids.length < PAGE_SIZE ? "" : ids.at(-1) ?? "";
+    const added = newest?.items.filter((item) => !shownIds.has(keyOf(item)) && keyOf(item) > last) ?? [];
+    return { rows: items.map((item) => byId.get(keyOf(item)) ?? item), added: added.length };
+  }
+
+  async function loadAnew() {
+    let loaded = await loadPage(cursors.at(-1));
+    const current = version;
+    for (let requests = 1; searching && requests <= MOST_SEARCH_REQUESTS && version === current; requests += 1) {
+      if (loaded.items.length || !loaded.next_cursor) break;
+      cursors.push(loaded.next_cursor);
+      loaded = await loadPage(loaded.next_cursor);
+    }
+    if (searching && version === current) {
+      searching = false;
+      if (!loaded.items.length && !loaded.next_cursor) cursors = [];
+      onCursors(cursors);
+    }
+    return loaded;
+  }
+
+  return {
+    announcement,
+    pauseButton,
+    restart,
+    /** Load the same page again, for example after an action of the viewer. */
+    reload: () => {
+      replacing = true;
+      version += 1;
+      refresh();
+    },
+    rows: () => items,
+    isPaused: () => paused,
+    pageNumber: () => cursors.length + 1,
+    async load() {
+      const started = version;
+      if (!replacing && items.length) {
+        const { rows, added } = await loadShown();
+        return { started, rows, added, loaded: null };
+      }
+      const loaded = await loadAnew();
+      return { started, rows: loaded.items, added: 0, loaded };
+    },
+    /**
+     * Take over what was loaded; false if the viewer has asked for something else in the meantime.
+     * @param {{ started: number, rows: Item[], added: number, loaded: Found<Item> | null }} data
+     */
+    apply({ started, rows, added, loaded }) {
+      if (started !== version) return false;
+      if (loaded) page = loaded;
+      if (loaded) replacing = false;
+      items = rows;
+      newRows = added;
+      drawAnnouncement();
+      return true;
+    },
+    /** Links to newer and older rows, and how far the search looked. */
+    foot() {
+      const older = page.next_cursor;
+      const turn = () => {
+        replacing = true;
+        version += 1;
+        onCursors(cursors);
+        refresh();
+        window.scrollTo({ top: 0 });
+      };
+      const onNewer = () => {
+        cursors.pop();
+        turn();
+      };
+      const onOlder = () => {
+        if (older) cursors.push(older);
+        turn();
+      };
+      const isPartly = older !== null && page.items.length < PAGE_SIZE && page.searched_until !== null;
+      return [
+        button(`← ${t("pages.newer")}`, onNewer, { disabled: !cursors.length, "data-focus": "newer" }),
+        h(
+          "span",
+          { class: "soft" },
+          t("pages.number", { n: cursors.length + 1 }),
+          isPartly && [" · ", richText("list.searched-until", { time: timeElement(page.searched_until) })],
+        ),
+        button(t(isPartly ? "list.search-on" : "pages.older") + " →", onOlder, {
+          disabled: !older,
+          "data-focus": "older",
+        }),
+      ];
+    },
+    hasMore: () => page.next_cursor !== null,
+  };
+}
