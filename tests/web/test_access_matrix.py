@@ -49,6 +49,11 @@ IMPOSSIBLE = {("worker", "tenant"), ("admin", "queue"), ("admin", "type")}
 ROWS = """
 POST   /jobs                              submit   new     201
 GET    /jobs                              view     list    200
+GET    /jobs/export                       view     list    200
+GET    /search                            view     listed  200
+GET    /views                             view     free    200
+PUT    /views/{page}/{name}               view     free    200
+DELETE /views/{page}/{name}               view     free    200 404
 POST   /jobs/bulk                         submit   new     201
 GET    /jobs/{job_id}                     view     id      200
 GET    /jobs/{job_id}/events              view     id      200
@@ -80,6 +85,7 @@ POST   /worker/children                   work     child   409
 POST   /worker/progress                   work     hold    409
 POST   /worker/logs                       work     hold    409
 GET    /dlq/items                         view     list    200
+GET    /dlq/groups                        view     list    200
 GET    /dlq/items/{dlq_id}                view     id      200
 POST   /dlq/items/{dlq_id}/requeue        operate  id      201 409
 POST   /dlq/items/{dlq_id}/discard        discard  id      200 202 400 409
@@ -197,7 +203,13 @@ async def make_things(api: Api, boss: httpx.AsyncClient, owner: str) -> Thing:
     failed = await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")
     task = await api.submit(boss, **thing.options, contract="men", task_id=f"task-{owner}")
     token, _ = await api.engine.tokens.create(f"friend of {owner}", "viewer", Scope("test"), tenant=owner)
-    names = {"worker_id": "w", "tenant": owner, "name": f"{owner}-queue", "reference": await add_schedule(api, thing)}
+    names = {
+        "worker_id": "w",
+        "page": "jobs",
+        "tenant": owner,
+        "name": f"{owner}-queue",
+        "reference": await add_schedule(api, thing),
+    }
     thing.ids.update(names, job_id=job["id"], task_id=task["task_id"], dlq_id=failed.json()["dlq_id"])
     thing.ids["token_id"] = token.id
     return thing
@@ -230,6 +242,7 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
         "/tenants/{tenant}": {"weight": 2},
         "/tokens": {"name": f"new {number}", "role": "viewer", "tenant": thing.owner},
         "/tokens/rotate": {"token": "nope"},
+        "/views/{page}/{name}": {"query": "q=queue:a"},
         "/session": {"token": "nope"},
         "/worker/claim": {"worker": "w", "queues": [thing.options["queue"]], "job_types": [thing.options["job_type"]]},
         "/worker/heartbeat": {"worker": "w", "held": {thing.ids["job_id"]: "t"}},
@@ -260,6 +273,7 @@ async def call(api: Api, client: httpx.AsyncClient, row: Row, limit: str, thing:
         ids = {**ids, "reference": await add_schedule(api, thing)}
     path = re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], row.path)
     params = filter_of(limit, thing) if row.kind == "list" and row.method == "GET" else {}
+    params |= {"q": thing.ids["job_id"]} if path.endswith("/search") else {}
     return await client.request(row.method, path, json=body_of(row, limit, thing), params=params)
 
 

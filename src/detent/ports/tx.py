@@ -28,6 +28,12 @@ class StatusCount(NamedTuple):
     number: int
 
 
+class LaneNames(NamedTuple):
+    contract: str
+    queue: str
+    job_type: str
+
+
 class OpenDeadLetter(NamedTuple):
     """The job of an open dead letter, and its version."""
 
@@ -75,6 +81,14 @@ class JobStats(Protocol):
 
     async def jobs_ahead(self, job_id: str, at_most: int) -> int:
         """How many jobs of its lane are claimed before this one, counted up to `at_most`."""
+        ...
+
+    async def lane_names(self, like: str, limit: int) -> list[LaneNames]:
+        """Queues and job types that were ever used and contain this text, in either of their names."""
+        ...
+
+    async def tenant_names(self, limit: int) -> list[str]:
+        """Tenants that ever had a job."""
         ...
 
     async def contracts(self) -> dict[str, Contract]:

@@ -10,6 +10,7 @@ from typing import Any
 from detent.core.contract.model import Phase
 from detent.core.job import Change, DeadLetter, DeadLetterStatus, Job, Micros
 from detent.ports.listing import ErrorGroupSlot, Filter, SavedView
+from detent.ports.tx import LaneNames
 
 from .named_queries import REACH_TESTS, NamedQueries, Row
 from .rows import job_from
@@ -79,6 +80,13 @@ class ListingQueries(NamedQueries):
         )
         first, last = ends
         return [row[0] for row in await self.query("ids_between", first=first, last=last, limit=limit)]
+
+    async def lane_names(self, like: str, limit: int) -> list[LaneNames]:
+        test = f"{self.contains}(lower(queue || ' ' || job_type), :like) > 0"
+        return await self.fetch(LaneNames, "lane_names", test, like=like.lower(), limit=limit)
+
+    async def tenant_names(self, limit: int) -> list[str]:
+        return [row[0] for row in await self.query("tenant_names", limit=limit)]
 
     async def note_error(self, change: Change) -> None:
         """Remember the error code of a job that ended with it, and the group of its dead letter."""

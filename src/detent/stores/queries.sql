@@ -51,6 +51,12 @@ UPDATE detent.lane_version SET value = value + 1;
 -- name: lane_groups
 SELECT id, contract, queue, job_type FROM detent.lane_groups;
 
+-- name: lane_names
+SELECT contract, queue, job_type FROM detent.lane_groups WHERE {where} ORDER BY queue, job_type LIMIT :limit;
+
+-- name: tenant_names
+SELECT DISTINCT tenant_id FROM detent.lane_parties LIMIT :limit;
+
 -- name: add_lane_group
 INSERT INTO detent.lane_groups (contract, queue, job_type) VALUES (:contract, :queue, :job_type) ON CONFLICT DO NOTHING;
 

@@ -18,12 +18,13 @@ from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.pages import pages
-from detent.web.routes.admin import access, overview, queues, root, schedules, workers
+from detent.web.routes.admin import access, overview, queues, root, schedules, views, workers
 from detent.web.routes.jobs import (
     actions,
     dashboard,
     dead_letters,
     events,
+    export,
     internal,
     jobs,
     tasks,
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "Web", "create_app"]
 API = (
-    *(jobs, actions, tasks, worker, worker_execution, dead_letters),
+    *(export, jobs, actions, tasks, worker, worker_execution, dead_letters),
     *(queues, schedules, workers, events, access, root, internal),
 )
-DASHBOARD = (dashboard, overview, pages)
+DASHBOARD = (dashboard, overview, views, pages)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:

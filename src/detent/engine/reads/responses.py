@@ -423,6 +423,19 @@ class AuditEntry(TypedDict):
     data: JsonObject | None
 
 
+class SavedView(TypedDict):
+    """A filter of a list that a person saved."""
+
+    page: Annotated[Literal["jobs", "dead_letters"], "The list that it belongs to."]
+    name: str
+    query: Annotated[str, "The query of the page's address, without its question mark."]
+    saved_at: Timestamp
+
+
+class SavedViewDeleted(TypedDict):
+    deleted: Annotated[str, "The name of the view."]
+
+
 class JobAction(TypedDict):
     """An action that the job's status and the caller's role allow."""
 
@@ -458,6 +471,26 @@ class ChildJob(TypedDict):
     status: str
     error_code: str | None
     phase: str
+
+
+class FoundDeadLetter(TypedDict):
+    dlq_id: str
+    job_type: str
+
+
+class FoundSchedule(TypedDict):
+    id: str
+    name: str
+
+
+class SearchResponse(TypedDict):
+    """What a text leads to, at most 8 of each kind."""
+
+    jobs: list[ChildJob]
+    dead_letters: list[FoundDeadLetter]
+    queues: list[str]
+    job_types: list[str]
+    schedules: list[FoundSchedule]
 
 
 class Children(TypedDict):
