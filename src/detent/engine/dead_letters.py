@@ -22,7 +22,7 @@ from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
-from .reads.error_groups import ErrorGroups, read_error_groups
+from .reads.error_groups import FoundErrors, read_error_groups
 from .reads.listing import read_page
 from .reads.responses import DeadLetterWithHistory, Event
 from .reads.views import dead_letter_view, read_history
@@ -90,7 +90,7 @@ class DeadLetters(Service):
             self._runtime, filter, seconds, lambda tx, *window: tx.dead_letters.dead_letter_window(*window)
         )
 
-    async def groups(self, filter: Filter = ALL, *, since: Micros | None = None) -> ErrorGroups:
+    async def groups(self, filter: Filter = ALL, *, since: Micros | None = None) -> FoundErrors:
         """The errors of the newest dead letters that match, most frequent first; see `reads.error_groups`."""
         return await read_error_groups(self._runtime, filter, since)
 

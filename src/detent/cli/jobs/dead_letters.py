@@ -34,7 +34,7 @@ from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
 from detent.engine.dead_letters import DeadLetterBulkResult, Discard
-from detent.engine.reads.error_groups import ErrorGroup as FoundGroup
+from detent.engine.reads.error_groups import FoundError
 from detent.engine.reads.responses import ErrorGroup, Event
 from detent.engine.reads.responses import show as show_response
 from detent.engine.reads.views import dead_letter_view
@@ -128,7 +128,7 @@ def list_groups(*, which: DeadLetterFilterOptions, tenant: Tenant = None, connec
     connection.print_list(view, columns, (_group_row(now, group) for group in found.groups), "No dead letters match.")
 
 
-def _group_row(now: Micros, group: FoundGroup) -> list[str | int | None]:
+def _group_row(now: Micros, group: FoundError) -> list[str | int | None]:
     error = shorten(f"{group.error_code}: {group.pattern or ''}", 60)
     seen = (relative_time(now, group.first_at), relative_time(now, group.last_at))
     return [group.count, group.job_type, error, *seen, group.group]

@@ -20,7 +20,7 @@ _DAY: Micros = 86_400 * SECOND
 
 
 @dataclass(slots=True)
-class ErrorGroup:
+class FoundError:
     """Dead letters of one job type with the same class, code and pattern of their messages."""
 
     group: str | None
@@ -37,10 +37,10 @@ class ErrorGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorGroups:
+class FoundErrors:
     """The groups, and up to where dead letters were read."""
 
-    groups: list[ErrorGroup]
+    groups: list[FoundError]
     more_groups: int
     """How many groups were left out, because there are too many."""
     since: Micros
@@ -50,7 +50,7 @@ class ErrorGroups:
     """The last id read; None: all were read."""
 
 
-async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | None = None) -> ErrorGroups:
+async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | None = None) -> FoundErrors:
     """The errors of the newest dead letters that match.
 
     since: where the slots begin, 24 hours ago by default. Callers that may not see payloads get no groups by message.
@@ -58,7 +58,7 @@ async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | No
     chosen = runtime.visible(filter)
     chosen = replace(chosen, before=id_range(chosen)[1])
 
-    async def read(tx: Tx) -> ErrorGroups:
+    async def read(tx: Tx) -> FoundErrors:
         start = min(tx.now - SECOND, tx.now - _DAY if since is None else since)
         width = (tx.now - start) // SLOTS + 1
         rows, last = await tx.dead_letters.error_groups(chosen, _SCAN, start, width)
@@ -69,7 +69,7 @@ async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | No
         for group in groups:
             _describe(group, first_seen, newest.get(group.last_id))
         remaining = None if last is None else await _follows(tx, chosen, last)
-        return ErrorGroups(groups, len(merged) - len(groups), start, width, remaining)
+        return FoundErrors(groups, len(merged) - len(groups), start, width, remaining)
 
     return await runtime.store.read(read)
 
@@ -80,14 +80,14 @@ async def _follows(tx: Tx, chosen: Filter, last: str) -> str | None:
     return None if following is None else last
 
 
-def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[ErrorGroup]:
-    groups: dict[tuple[str | None, ...], ErrorGroup] = {}
+def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[FoundError]:
+    groups: dict[tuple[str | None, ...], FoundError] = {}
     for row in rows:
         name = row.error_group if with_patterns else None
         key = (row.job_type, row.error_class, row.error_code, name)
         group = groups.get(key)
         if group is None:
-            groups[key] = group = ErrorGroup(
+            groups[key] = group = FoundError(
                 name, row.job_type, row.error_class, row.error_code, None, 0, 0, row.first_at, row.last_at, row.last_id
             )
         group.count += row.number
@@ -99,7 +99,7 @@ def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[ErrorGrou
     return list(groups.values())
 
 
-def _describe(group: ErrorGroup, first_seen: dict[str, Micros], newest: DeadLetter | None) -> None:
+def _describe(group: FoundError, first_seen: dict[str, Micros], newest: DeadLetter | None) -> None:
     if group.group is None:
         return
     group.first_at = min(group.first_at, first_seen.get(group.group, group.first_at))
