@@ -113,7 +113,7 @@ def test_dead_letters_in_bulk(cli: Cli) -> None:
     assert cli("dlq", "requeue", "--type", "charge", "--yes").out == "0 dead letters would be requeued\n"
     dry = cli("dlq", "requeue", "--all", "--dry-run", "--json").json
     assert (dry["dry_run"], dry["matched"], dry["done"]) == (True, 3, 0)
-    assert cli("dlq", "discard", "--all", "--reason", "old", "--dry-run").out.startswith("0 dead letters would be disc")
+    assert cli("dlq", "discard", "--all", "--reason", "old", "--dry-run").out.startswith("3 dead letters would be disc")
     done = cli("dlq", "requeue", "--type", "refund", "--rate", "10", "--yes", "--json").json
     assert (done["matched"], done["done"], done["refused"], len(done["job_ids"])) == (3, 3, 0, 3)
     assert cli("dlq", "list", "--status", "open").out == "No dead letters match.\n"

@@ -86,6 +86,7 @@ ON_SCHEDULES: dict[str, Act] = {
 OWN = {
     "audit", "approvals.waiting", "limits.quotas", "stats.view", "limits.pause", "limits.resume",
     "schedules.add", "tokens.create", "tokens.revoke", "tokens.list",
+    "jobs.get_many", "dead_letters.get_many", "dead_letters.groups",
 }  # fmt: skip
 """Each has a test of its own below."""
 OPERATORS = {
@@ -181,6 +182,15 @@ async def test_dead_letters_by_filter(engine: Engine, place: Place, clock: FakeC
     result = await call(acme, Filter())
     assert (result.matched, result.done) == (1, 1)
     assert [item.tenant_id for item in await engine.dead_letters.list(Filter(status="open"))] == ["rival"]
+
+
+async def test_many_by_id_and_groups(engine: Engine, clock: FakeClock) -> None:
+    jobs = [await reach(engine, clock, "gate-b2", "failed", tenant_id=tenant) for tenant in ("acme", "rival")]
+    letters = [item.id for item in await engine.dead_letters.list()]
+    acme = engine.scoped(tenant="acme")
+    assert [job.tenant_id for job in await acme.jobs.get_many([job.id for job in jobs])] == ["acme"]
+    assert [item.tenant_id for item in await acme.dead_letters.get_many(letters)] == ["acme"]
+    assert [group.count for group in (await acme.dead_letters.groups()).groups] == [1]
 
 
 @pytest.mark.parametrize("act", SUBMITS)

@@ -90,6 +90,11 @@ class DeadLetters(Service):
             self._runtime, filter, seconds, lambda tx, *window: tx.dead_letters.dead_letter_window(*window)
         )
 
+    @reads
+    async def get_many(self, tx: Tx, ids: Sequence[str]) -> builtins.list[DeadLetter]:
+        """The dead letters with these ids, newest first; ids that do not exist or are out of reach are left out."""
+        return [item for item in await tx.dead_letters.dead_letters_by_id(ids) if self._runtime.sees(item)]
+
     async def groups(self, filter: Filter = ALL, *, since: Micros | None = None) -> FoundErrors:
         """The errors of the newest dead letters that match, most frequent first; see `reads.error_groups`."""
         return await read_error_groups(self._runtime, filter, since)

@@ -96,7 +96,9 @@ class ErrorGroupSlot(NamedTuple):
     slot: int
     number: int
     proposed: int
-    """How many of them somebody proposed to discard."""
+    """How many of them somebody proposed to discard; the first and the last of these people by name."""
+    first_proposer: str | None
+    last_proposer: str | None
     first_at: Micros
     last_at: Micros
     last_id: str

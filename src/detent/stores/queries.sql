@@ -166,7 +166,7 @@ ORDER BY id LIMIT 1;
 -- name: dead_letter_window_groups
 SELECT job_type, error_class, error_code, error_group,
   CASE WHEN created_at < :slots_from THEN -1 ELSE (created_at - :slots_from) / :slot_width END AS slot,
-  count(*), count(proposed_by), min(created_at), max(created_at), max(id)
+  count(*), count(proposed_by), min(proposed_by), max(proposed_by), min(created_at), max(created_at), max(id)
 FROM (SELECT * FROM detent.dead_letters WHERE id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} GROUP BY job_type, error_class, error_code, error_group, slot;
 
@@ -182,7 +182,7 @@ SELECT id FROM (SELECT id FROM detent.dead_letters WHERE status = 'open' AND id 
 -- name: open_dead_letter_window_groups
 SELECT job_type, error_class, error_code, error_group,
   CASE WHEN created_at < :slots_from THEN -1 ELSE (created_at - :slots_from) / :slot_width END AS slot,
-  count(*), count(proposed_by), min(created_at), max(created_at), max(id)
+  count(*), count(proposed_by), min(proposed_by), max(proposed_by), min(created_at), max(created_at), max(id)
 FROM (SELECT * FROM detent.dead_letters WHERE status = 'open' AND id < :before AND id >= :lowest ORDER BY id DESC LIMIT :scan)
   AS looked
 WHERE {where} GROUP BY job_type, error_class, error_code, error_group, slot;

@@ -30,6 +30,7 @@ class FoundError:
     pattern: str | None
     count: int
     proposed: int
+    proposed_by: list[str]
     first_at: Micros
     last_at: Micros
     last_id: str
@@ -88,10 +89,22 @@ def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[FoundErro
         group = groups.get(key)
         if group is None:
             groups[key] = group = FoundError(
-                name, row.job_type, row.error_class, row.error_code, None, 0, 0, row.first_at, row.last_at, row.last_id
+                name,
+                row.job_type,
+                row.error_class,
+                row.error_code,
+                None,
+                0,
+                0,
+                [],
+                row.first_at,
+                row.last_at,
+                row.last_id,
             )
         group.count += row.number
         group.proposed += row.proposed
+        people = {*group.proposed_by, row.first_proposer, row.last_proposer}
+        group.proposed_by = sorted(person for person in people if person is not None)
         group.first_at, group.last_at = min(group.first_at, row.first_at), max(group.last_at, row.last_at)
         group.last_id = max(group.last_id, row.last_id)
         if 0 <= row.slot < SLOTS:

@@ -276,6 +276,7 @@ class ErrorGroup(TypedDict):
     pattern: Annotated[str | None, "The message with numbers, ids and quoted texts replaced; null as `group`."]
     count: Annotated[int, "Number of dead letters among those that were read."]
     proposed: Annotated[int, "Number of those that somebody proposed to discard."]
+    proposed_by: Annotated[list[str], "Who did, at least two of them if there are several."]
     first_at: Annotated[
         Timestamp, "When the first dead letter of this group was created, even if it was deleted since."
     ]
@@ -418,6 +419,7 @@ class AuditEntry(TypedDict):
     actor: Annotated[str, "The person."]
     act: Annotated[str, "The action, like job.cancel."]
     subject: Annotated[str, "Id or name of what was changed."]
+    subject_name: Annotated[str | None, "Name of an id: job type, schedule or person; null if it was deleted."]
     tenant_id: str | None
     reason: str | None
     data: JsonObject | None

@@ -66,6 +66,8 @@ export interface Job {
   updated_at: string;
   started_at: string | null;
   finished_at: string | null;
+  /** In lists: what the handler of a running job reported last. */
+  progress?: { share: number | null; message: string | null } | null;
   /** The job in the words of its contract. */
   view: Record<string, unknown>;
 }
@@ -74,6 +76,50 @@ export interface Job {
 export interface Page<Item> {
   items: Item[];
   next_cursor: string | null;
+}
+
+/** A page of a search: everything newer than `searched_until` was searched; null: everything was. */
+export interface Found<Item> extends Page<Item> {
+  searched_until: string | null;
+}
+
+/** A filter of a list that the viewer saved: the query of the page's address. */
+export interface SavedView {
+  page: "jobs" | "dead_letters";
+  name: string;
+  query: string;
+}
+
+/** Dead letters of one error. `slots`: new ones over time. `group` and `pattern` are null if messages are hidden. */
+export interface ErrorGroup {
+  group: string | null;
+  job_type: string;
+  error_class: string | null;
+  error_code: string;
+  pattern: string | null;
+  count: number;
+  proposed: number;
+  proposed_by: string[];
+  first_at: string;
+  last_at: string;
+  last_id: string;
+  slots: number[];
+}
+
+export interface ErrorGroupList extends Page<ErrorGroup> {
+  more_groups: number;
+  slots_since: string;
+  slot_seconds: number;
+  searched_until: string | null;
+}
+
+/** What the command palette finds. */
+export interface SearchResult {
+  jobs: ChildJob[];
+  dead_letters: { dlq_id: string; job_type: string }[];
+  queues: string[];
+  job_types: string[];
+  schedules: { id: string; name: string }[];
 }
 
 /** An event of a job's log, or a note that follows one (`note`). */
@@ -241,13 +287,16 @@ export interface DeadLetter {
   requeued_as: string | null;
   proposed_by: string | null;
   proposed_reason: string | null;
+  error_group: string | null;
 }
 
-/** Result of a bulk action on dead letters. `for_two`: items that two people must discard one by one. */
+/** Result of a bulk action on dead letters. `for_two`: they need two people; `to_confirm`: somebody proposed them. */
 export interface DeadLettersDone {
   matched: number;
   done: number;
+  proposed: number;
   for_two: number;
+  to_confirm: number;
   refused: number;
 }
 
@@ -418,6 +467,7 @@ export interface AlertDelivery {
 }
 
 export interface AuditEntry {
+  subject_name: string | null;
   n: number;
   at: string;
   actor: string;

@@ -11,6 +11,7 @@ from detent.core.access import POWERS, Power
 from detent.core.times import iso
 from detent.engine.control.access import Forbidden, Unauthorized, token_view
 from detent.engine.reads import responses
+from detent.engine.reads.audit_names import read_subject_names
 from detent.engine.reads.responses import show
 from detent.web.http.authentication import Caller, caller_of
 from detent.web.http.problems import RetryLater
@@ -103,7 +104,17 @@ async def list_audit_entries(
     before = int(query.cursor) if query.cursor else None
     rows = await request.engine.audit(query.limit + 1, before=before, subject=query.subject)
     page, last = query.cut(rows)
-    items = [show(responses.AuditEntry, row.entry, n=row.number, at=iso(row.at)) for row in page]
+    names = await read_subject_names(request.engine, page)
+    items = [
+        show(
+            responses.AuditEntry,
+            row.entry,
+            n=row.number,
+            at=iso(row.at),
+            subject_name=names.get(row.entry.subject),
+        )
+        for row in page
+    ]
     return items, str(last.number) if last else None
 
 

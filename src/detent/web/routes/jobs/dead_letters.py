@@ -34,6 +34,9 @@ class DeadLetterSelection(Selection):
 
 class DeadLetterFilter(Page, DeadLetterSelection):
     status: Literal["open", "requeued", "discarded"] | None = None
+    id: list[DeadLetterIdText] | None = Field(
+        None, max_length=100, description="Exactly these, whatever the other parameters are; repeat it."
+    )
 
 
 class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
@@ -74,6 +77,9 @@ async def list_dead_letters(
 
     A filtered page may be short or empty: `searched_until` says how far it looked; continue until next_cursor is null.
     """
+    if query.id is not None:
+        items = await request.engine.dead_letters.get_many(query.id)
+        return searched([request.dead_letter_view(item) for item in items], None)
     page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))
     return searched([request.dead_letter_view(item) for item in page], cursor)
 

@@ -1,4 +1,7 @@
-// A text box for the filter language, with completion.
+// A text box for the filter language, with completion. What is being typed is reported as it is, and again as done when
+// the viewer presses Enter, chooses an option or leaves the box.
+
+/** @import { FilterKeys } from "./filter_query.js" */
 
 import { childElements, fill, h } from "../core/dom.js";
 import { t } from "../core/words.js";
@@ -11,8 +14,8 @@ const CHANGE_DELAY_MS = 350, MOST_OPTIONS = 40;
  * @param {string} options.value
  * @param {string} options.label
  * @param {(key: string) => Promise<string[]>} options.suggest the values of a key; called once per key
- * @param {(text: string) => void} options.onChange
- * @param {Record<string, string>} [options.keys]
+ * @param {(text: string, isDone: boolean) => void} options.onChange
+ * @param {FilterKeys} [options.keys]
  * @param {string} [options.placeholder]
  */
 export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_KEYS, placeholder }) {
@@ -37,7 +40,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
   const cache = new Map();
   /** @type {{ text: string, hint: string }[]} */
   let options = [];
-  let selected = -1, reported = value;
+  let selected = -1, reported = value, reportedDone = true;
   /** @type {number | undefined} */
   let timer;
 
@@ -52,7 +55,8 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
 
   /** @param {string} key */
   function valuesOf(key) {
-    const cached = cache.get(key) ?? suggest(key).catch(() => []);
+    const example = keys[key].example;
+    const cached = example ? Promise.resolve(example.split(" ")) : cache.get(key) ?? suggest(key).catch(() => []);
     cache.set(key, cached);
     return cached;
   }
@@ -66,7 +70,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
     } else {
       const key = text.slice(0, colon), typed = text.slice(colon + 1).replace(/^"/, "").toLowerCase();
       closeOptions(); // options of the previous text must not be chosen while the values load
-      if (!(key in keys)) return;
+      if (!Object.hasOwn(keys, key)) return;
       const values = await valuesOf(key);
       if (currentTerm().text !== text) return;
       const matching = values.filter((option) => option.toLowerCase().includes(typed)).slice(0, MOST_OPTIONS);
@@ -127,26 +131,36 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
 
   function finish() {
     closeOptions();
-    report();
+    report(true);
   }
 
-  function report() {
+  /** Whether the term at the cursor is the beginning of a key, or a key without a value. */
+  function isKeyBeingTyped() {
+    const { text } = currentTerm();
+    const key = text.replace(/:$/, "");
+    return text !== "" &&
+      (text.endsWith(":") ? Object.hasOwn(keys, key) : Object.keys(keys).some((name) => name.startsWith(key)));
+  }
+
+  /** @param {boolean} isDone */
+  function report(isDone) {
     clearTimeout(timer);
-    const { unknown } = parseFilter(input.value, keys);
-    errorLine.hidden = unknown.length === 0;
-    errorLine.textContent = unknown.length
-      ? t("filter.unknown", { terms: unknown.join(" "), keys: Object.keys(keys).join(", ") })
-      : "";
-    input.setAttribute("aria-invalid", String(unknown.length > 0));
-    if (input.value.trim() === reported) return;
-    reported = input.value.trim();
-    onChange(reported);
+    if (!isDone && isKeyBeingTyped()) return;
+    const { invalid } = parseFilter(input.value, keys);
+    errorLine.hidden = invalid.length === 0 || !isDone;
+    errorLine.textContent = t("filter.invalid", { terms: invalid.join(" ") });
+    input.setAttribute("aria-invalid", String(invalid.length > 0 && isDone));
+    const text = input.value.trim();
+    if (text === reported && (reportedDone || !isDone)) return;
+    reported = text;
+    reportedDone = isDone;
+    onChange(text, isDone);
   }
 
   input.addEventListener("input", () => {
     showOptions();
     clearTimeout(timer);
-    timer = setTimeout(report, CHANGE_DELAY_MS);
+    timer = setTimeout(() => report(false), CHANGE_DELAY_MS);
   });
   input.addEventListener("focus", showOptions);
   input.addEventListener("blur", finish);
@@ -171,7 +185,8 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
     /** @param {string} text */
     set: (text) => {
       input.value = text;
-      report();
+      report(true);
     },
+    text: () => input.value.trim(),
   };
 }

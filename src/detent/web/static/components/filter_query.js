@@ -1,33 +1,103 @@
-// The filter language: `status:retrying queue:mail tenant:a "free text"`.
+// The filter language: `status:retrying queue:mail since:2h "free text"`. A key that is not known is text.
 
-/** Filter key -> query parameter of the API. @type {Record<string, string>} */
+/** How a value becomes the value of a query parameter; null if it is invalid. @typedef {(value: string) => string | null} Convert */
+/** @typedef {{ parameter: string, convert?: Convert, several?: boolean, example?: string }} FilterKey */
+/** @typedef {Record<string, FilterKey>} FilterKeys */
+/** @typedef {Record<string, string | string[]>} Query */
+
+const SPAN = /^(?:(\d+(?:\.\d+)?)([smhdw]))+$/, SPAN_PART = /(\d+(?:\.\d+)?)([smhdw])/g;
+/** @type {Record<string, number>} */
+const UNIT_SECONDS = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
+
+/** Seconds of a span like 90s, 5m or 1h30m; null if it is none. @param {string} text */
+export function parseSpan(text) {
+  if (!SPAN.test(text)) return null;
+  let seconds = 0;
+  for (const [, number, unit] of text.matchAll(SPAN_PART)) seconds += Number(number) * UNIT_SECONDS[unit];
+  return seconds;
+}
+
+/** A time: so long ago, or a date. @type {Convert} */
+function moment(text) {
+  const ago = parseSpan(text);
+  const at = ago === null ? Date.parse(text) : Date.now() - ago * 1000;
+  return Number.isNaN(at) ? null : new Date(at).toISOString();
+}
+
+/** @type {Convert} */
+function seconds(text) {
+  const span = parseSpan(text) ?? (text === "" ? NaN : Number(text));
+  return Number.isFinite(span) && span >= 0 ? String(span) : null;
+}
+
+/** @type {Convert} */
+const count = (text) => (/^\d{1,6}$/.test(text) ? text : null);
+/** @type {Convert} */
+const yesOrNo = (text) => (/^(yes|true)$/.test(text) ? "true" : /^(no|false)$/.test(text) ? "false" : null);
+const PHASES = ["claimable", "leased", "blocked", "final"];
+/** @type {Convert} */
+const phase = (text) => (PHASES.includes(text) ? text : null);
+
+/** @type {FilterKeys} */
 export const JOB_FILTER_KEYS = {
-  status: "status",
-  phase: "phase",
-  queue: "queue",
-  type: "job_type",
-  contract: "contract",
-  tenant: "tenant",
+  status: { parameter: "status", several: true },
+  phase: { parameter: "phase", convert: phase },
+  queue: { parameter: "queue" },
+  type: { parameter: "job_type" },
+  contract: { parameter: "contract" },
+  tenant: { parameter: "tenant" },
+  error: { parameter: "error_code" },
+  since: { parameter: "since", convert: moment, example: "15m 1h 24h 7d" },
+  until: { parameter: "until", convert: moment, example: "15m 1h 24h 7d" },
+  worker: { parameter: "worker" },
+  parent: { parameter: "parent_id" },
+  roots: { parameter: "roots", convert: yesOrNo, example: "yes no" },
+  trace: { parameter: "trace_id" },
+  task: { parameter: "task_id" },
+  longer: { parameter: "min_duration_seconds", convert: seconds, example: "10s 1m 10m 1h" },
+  shorter: { parameter: "max_duration_seconds", convert: seconds, example: "0.1s 1s 10s" },
+  attempts: { parameter: "min_attempts", convert: count, example: "2 3 5" },
 };
+
+/** @type {FilterKeys} */
+export const DEAD_LETTER_FILTER_KEYS = {
+  error: { parameter: "error_code" },
+  class: { parameter: "error_class" },
+  group: { parameter: "error_group" },
+  type: { parameter: "job_type" },
+  queue: { parameter: "queue" },
+  contract: { parameter: "contract" },
+  tenant: { parameter: "tenant" },
+  since: { parameter: "since", convert: moment, example: "15m 1h 24h 7d" },
+  until: { parameter: "until", convert: moment, example: "15m 1h 24h 7d" },
+  proposed: { parameter: "proposed_by" },
+};
+
 const TERM = /(\w+):(?:"((?:[^"\\]|\\.)*)"?|(\S*))|"((?:[^"\\]|\\.)*)"?|(\S+)/g;
 
 /**
- * The query parameters of a filter, and its terms with an unknown key.
+ * The query parameters of a filter, and its terms with an invalid value. A term whose key is not known is searched as
+ * text.
  * @param {string} text
- * @param {Record<string, string>} [keys]
+ * @param {FilterKeys} [keys]
  */
 export function parseFilter(text, keys = JOB_FILTER_KEYS) {
-  /** @type {Record<string, string>} */
+  /** @type {Query} */
   const query = {};
-  const unknown = [], freeText = [];
+  const invalid = [], freeText = [];
   for (const [whole, key, quoted, plain, phrase, word] of text.matchAll(TERM)) {
     const value = unescape(quoted ?? plain ?? "");
     if (key === undefined) freeText.push(unescape(phrase ?? word));
-    else if (!(key in keys)) unknown.push(whole);
-    else if (value) query[keys[key]] = value;
+    else if (!Object.hasOwn(keys, key)) freeText.push(whole);
+    else if (value) {
+      const { parameter, convert, several } = keys[key];
+      const converted = convert ? convert(value) : value;
+      if (converted === null) invalid.push(whole);
+      else query[parameter] = several ? [...(query[parameter] ?? []), ...converted.split(",")] : converted;
+    }
   }
   if (freeText.length) query.text = freeText.join(" ");
-  return { query, unknown };
+  return { query, invalid };
 }
 
 /** @param {string} text */
@@ -40,3 +110,21 @@ const quote = (value) => (/^[^\s":\\]+$/.test(value) ? value : `"${value.replace
  * @param {string} value
  */
 export const filterTerm = (key, value) => `${key}:${quote(value)}`;
+
+/**
+ * The filter with this term instead of those with the same key; a null value removes them.
+ * @param {string} text
+ * @param {string} key
+ * @param {string | null} value
+ */
+export function withTerm(text, key, value) {
+  const others = [...text.matchAll(TERM)].filter(([, name]) => name !== key).map(([whole]) => whole);
+  return [...others, ...(value === null ? [] : [filterTerm(key, value)])].join(" ");
+}
+
+/** The value of the last term with this key. @param {string} text @param {string} key */
+export function termValue(text, key) {
+  const terms = [...text.matchAll(TERM)].filter(([, name]) => name === key);
+  const last = terms.at(-1);
+  return last ? unescape(last[2] ?? last[3] ?? "") : "";
+}

@@ -48,7 +48,7 @@ function problemMessage(status, { code, detail }) {
 
 /**
  * @typedef {object} CallOptions
- * @property {Record<string, string | number | null | undefined>} [query]
+ * @property {Record<string, string | number | string[] | null | undefined>} [query] several values of an array
  * @property {unknown} [json]
  * @property {string} [idempotencyKey]
  */
@@ -80,7 +80,9 @@ export const post = (path, json = {}) => call("POST", path, { json, idempotencyK
 export async function call(method, path, { query = {}, json, idempotencyKey } = {}) {
   const url = new URL(urlFor(`api/v1/${path}`));
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") url.searchParams.append(name, String(one));
+    }
   }
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json", ...(await keyHeaders()) };
@@ -96,6 +98,27 @@ export async function call(method, path, { query = {}, json, idempotencyKey } = 
   if (response.status === 401 && session.page !== "sign_in") goToSignIn();
   if (!response.ok) throw new Problem(response.status, body);
   return body;
+}
+
+/**
+ * Save what the API answers as a file.
+ * @param {string} path
+ * @param {NonNullable<CallOptions["query"]>} query
+ * @param {string} fileName
+ */
+export async function download(path, query, fileName) {
+  const url = new URL(urlFor(`api/v1/${path}`));
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) url.searchParams.append(name, String(one));
+  }
+  const response = await fetch(url, { headers: await keyHeaders() }).catch(() => null);
+  if (!response) throw new Problem(0, { code: "UNREACHABLE" });
+  if (!response.ok) throw new Problem(response.status, parseBody(await response.text()));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = fileName;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 /** @param {string} text */

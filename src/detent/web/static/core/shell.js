@@ -4,6 +4,7 @@ import { field, formDialog, openDialog, showToken } from "../components/dialog.j
 import { toastError } from "../components/toast.js";
 import { rotateToken, signOut } from "./api.js";
 import { byId, h, isDialogOpen } from "./dom.js";
+import "../components/palette.js";
 import { urlFor } from "./urls.js";
 import { t } from "./words.js";
 
@@ -115,6 +116,7 @@ function showKeys() {
     h(
       "dl",
       { class: "details-list" },
+      line(["Ctrl", "k"], t("keys.palette")),
       line(["/"], t("keys.filter")),
       line(["j", "k"], t("keys.rows")),
       line(["Enter"], t("keys.open")),

@@ -3,6 +3,7 @@
 /** @import { AuditEntry, Page, Table } from "../types.d.ts" */
 
 import { pager } from "../components/elements.js";
+import { filterTerm } from "../components/filter_query.js";
 import { jsonTree } from "../components/json_tree.js";
 import { showRows, table } from "../components/table.js";
 import { get } from "../core/api.js";
@@ -10,7 +11,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
-import { deadLetterUrl, jobUrl, setQueryParams } from "../core/urls.js";
+import { deadLetterUrl, jobsUrl, jobUrl, setQueryParams, urlFor } from "../core/urls.js";
 import { t } from "../core/words.js";
 import "../core/shell.js";
 
@@ -20,11 +21,28 @@ let cursors = [];
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
-/** @param {AuditEntry} entry */
-function subjectCell({ act, subject }) {
-  if (act.startsWith("job.")) return h("a", { class: "break", href: jobUrl(subject) }, subject);
-  if (act.startsWith("dlq.")) return h("a", { class: "break", href: deadLetterUrl(subject) }, subject);
-  return h("span", { class: "break" }, subject);
+/** What an action is about -> the page that shows it. @type {Record<string, (subject: string) => string>} */
+const SUBJECT_URLS = {
+  job: jobUrl,
+  dlq: deadLetterUrl,
+  schedule: () => urlFor("schedules"),
+  token: () => urlFor("tokens"),
+  session: () => urlFor("tokens"),
+  worker: () => urlFor("workers"),
+  limit: () => urlFor("queues"),
+  queue: (name) => jobsUrl(filterTerm("queue", name)),
+  job_type: (name) => jobsUrl(filterTerm("type", name)),
+  tenant: (name) => jobsUrl(filterTerm("tenant", name)),
+};
+
+/** The name of what was changed, with a link to it, and its id. @param {AuditEntry} entry */
+function subjectCell({ act, subject, subject_name }) {
+  const url = SUBJECT_URLS[act.split(".")[0]]?.(subject);
+  const name = subject_name ?? subject;
+  return [
+    url ? h("a", { class: "break", href: url, "data-focus": "open" }, name) : h("span", { class: "break" }, name),
+    subject_name && h("div", { class: "soft small mono break" }, subject),
+  ];
 }
 
 /** Fields without a value are left out. @param {AuditEntry} entry */

@@ -1,10 +1,13 @@
-// The list of dead letters: jobs that failed permanently. They can be requeued as new jobs or discarded.
+// Dead letters: jobs that failed permanently, grouped by error or as a list. They can be requeued as new jobs or discarded.
 
-/** @import { DeadLetter, Page, Table } from "../types.d.ts" */
+/** @import { DeadLetter, ErrorGroupList, Found, Page, Table } from "../types.d.ts" */
+/** @import { Query } from "../components/filter_query.js" */
 
-import { button, linkWithId, pager } from "../components/elements.js";
+import { button, linkWithId } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
-import { parseFilter } from "../components/filter_query.js";
+import { DEAD_LETTER_FILTER_KEYS, parseFilter } from "../components/filter_query.js";
+import { liveList, PAGE_SIZE } from "../components/live_list.js";
+import { savedViews } from "../components/saved_views.js";
 import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
 import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
@@ -12,31 +15,53 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { deadLetterUrl, jobUrl, setQueryParams } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { formatNumber, richText, t } from "../core/words.js";
 import { actOnMatching } from "./dead_letters/bulk_actions.js";
 import { deadLetterState } from "./dead_letters/dead_letter_actions.js";
+import { groupTable, keyOfGroup, PERIODS, sortedGroups } from "./dead_letters/groups.js";
 import "../core/shell.js";
 
-const KEYS = { queue: "queue", type: "job_type", contract: "contract", tenant: "tenant" };
 const STATUSES = ["open", "requeued", "discarded", "all"];
 const LONGEST_MESSAGE = 200;
 const params = new URLSearchParams(location.search);
-let filter = params.get("q") ?? "", status = params.get("status") ?? "open";
-/** Cursors of the pages from the newest to the one shown. @type {string[]} */
-let cursors = [];
-/** @type {DeadLetter[]} */
-let shown = [];
+let filter = params.get("q") ?? "", status = params.get("status") ?? "open", isFilterDone = true;
+let shownAs = params.get("view") ?? "groups", period = params.get("since") ?? "24h";
+/** @type {Set<string>} */
+const selectedIds = new Set();
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
-const query = () => parseFilter(filter, KEYS).query;
-/** Identifies what is requested; a response to an older request is not drawn. */
-const requestKey = () => `${filter}\n${status}\n${cursors.at(-1)}`;
+const query = () => parseFilter(filter, DEAD_LETTER_FILTER_KEYS).query;
+const statusQuery = () => (status === "all" ? {} : { status });
+const isGrouped = () => shownAs === "groups";
 
-function onFilterChange() {
-  cursors = [];
-  setQueryParams({ q: filter, status: status === "open" ? "" : status });
-  refresh();
+/** Errors that were first seen later are new: a time, or so long ago. */
+function newSince() {
+  const seconds = PERIODS[/** @type {keyof typeof PERIODS} */ (period)];
+  const chosen = seconds === undefined ? new Date(period) : new Date(Date.now() - seconds * 1000);
+  return (Number.isNaN(chosen.getTime()) ? new Date(Date.now() - 86_400_000) : chosen).toISOString();
+}
+
+const list = liveList({
+  keyOf: (/** @type {DeadLetter} */ { dlq_id }) => dlq_id,
+  loadPage: (cursor) => /** @type {Promise<Found<DeadLetter>>} */ (get("dlq/items", {
+    ...query(),
+    ...statusQuery(),
+    cursor,
+    limit: PAGE_SIZE,
+  })),
+  loadRows: async (ids) => (await /** @type {Promise<Page<DeadLetter>>} */ (get("dlq/items", { id: ids }))).items,
+  refresh: () => refresh(),
+});
+
+function onSelectionChange() {
+  setQueryParams({
+    q: filter,
+    status: status === "open" ? "" : status,
+    view: isGrouped() ? "" : shownAs,
+    since: period === "24h" ? "" : period,
+  });
+  list.restart();
 }
 
 /** @param {string} key */
@@ -46,64 +71,133 @@ async function suggest(key) {
     const { items } = await get("contracts");
     return items.map(({ name }) => name);
   }
-  const values = shown.map((item) => (key === "queue" ? item.queue : key === "type" ? item.job_type : item.tenant_id));
-  return [...new Set(values)].sort();
+  /** @type {Record<string, (item: DeadLetter) => string | null>} */
+  const shownValues = {
+    queue: (item) => item.queue,
+    type: (item) => item.job_type,
+    tenant: (item) => item.tenant_id,
+    error: (item) => item.error_code,
+    class: (item) => item.error_class,
+    group: (item) => item.error_group,
+    proposed: (item) => item.proposed_by,
+  };
+  return [...new Set(list.rows().map((item) => shownValues[key]?.(item) ?? "").filter(Boolean))].sort();
 }
 
-/** @param {"requeue" | "discard"} action */
-async function bulkAction(action) {
-  await actOnMatching(action, query());
-  refresh();
+/** @param {"requeue" | "discard"} action @param {Query} target */
+async function act(action, target) {
+  if (!await actOnMatching(action, target)) return;
+  selectedIds.clear();
+  list.reload();
 }
+
+/**
+ * Buttons of which one is pressed.
+ * @param {string} label
+ * @param {[value: string, text: string][]} choices
+ * @param {(value: string) => void} choose
+ */
+const choiceButtons = (label, choices, choose) =>
+  h(
+    "div",
+    { class: "tabs", role: "group", "aria-label": label },
+    choices.map(([value, text]) => button(text, () => choose(value), { "data-value": value })),
+  );
 
 /** @param {HTMLElement} root */
 function build(root) {
   const box = filterBox({
     value: filter,
-    keys: KEYS,
+    keys: DEAD_LETTER_FILTER_KEYS,
     suggest,
     label: t("dead-letters.filter"),
     placeholder: t("dead-letters.placeholder"),
-    onChange: (text) => {
+    onChange: (text, isDone) => {
       filter = text;
-      onFilterChange();
+      isFilterDone = isDone;
+      selectedIds.clear();
+      onSelectionChange();
     },
   });
-  const tabs = h(
-    "div",
-    { class: "tabs", role: "group", "aria-label": t("col.state") },
-    STATUSES.map((name) => {
-      const onClick = () => {
-        status = name;
-        onFilterChange();
-      };
-      return button(t(`dead-letter.${name}`), onClick, { "data-status": name });
-    }),
-  );
-  const bulk = h(
+  const statuses = choiceButtons(t("col.state"), STATUSES.map((name) => [name, t(`dead-letter.${name}`)]), (name) => {
+    status = name;
+    onSelectionChange();
+  });
+  const views = choiceButtons(t("dead-letters.view"), [
+    ["groups", t("dead-letters.groups")],
+    ["list", t("dead-letters.list")],
+  ], (name) => {
+    shownAs = name;
+    onSelectionChange();
+  });
+  const since = buildPeriod();
+  const tools = h(
     "div",
     { class: "toolbar" },
-    may("operate") &&
-      button(t("dead-letters.requeue-all"), () => bulkAction("requeue"), { "data-action": "requeue-all" }),
-    may("discard") && button(t("dead-letters.discard-all"), () => bulkAction("discard"), {
-      class: "danger",
-      "data-action": "discard-all",
-    }),
+    statuses,
+    views,
+    since,
+    h("span", { class: "grow" }),
+    h("span", {}, list.pauseButton),
+    savedViews("dead_letters", "dead-letters", () => new URL(location.href).search.slice(1)),
   );
-  const rows = buildTable(), list = h("div"), foot = h("div", { class: "pages" });
-  fill(root, h("div", { class: "toolbar" }, box.node, tabs), bulk, list, foot);
-  return { tabs, bulk, rows, list, foot };
+  const bulk = h("div", { class: "toolbar selection", hidden: true });
+  const note = h("p", { class: "soft small", role: "status", id: "filter-note" });
+  const content = h("div"), foot = h("div", { class: "pages" });
+  fill(root, h("div", { class: "toolbar" }, box.node), tools, bulk, note, list.announcement, content, foot);
+  const groups = groupTable({ since: newSince, act });
+  return { statuses, views, since, bulk, note, content, foot, groups, rows: buildTable() };
+}
+
+/** Since when an error counts as new: a period, or the time of a deploy. */
+function buildPeriod() {
+  const isTime = !Object.hasOwn(PERIODS, period);
+  const time = h("input", {
+    type: "datetime-local",
+    "aria-label": t("dead-letters.new-since"),
+    hidden: !isTime,
+    value: isTime ? period : "",
+    id: "new-since-time",
+  });
+  const select = h(
+    "select",
+    { "aria-label": t("dead-letters.new-since"), id: "new-since" },
+    Object.keys(PERIODS).map((name) =>
+      h("option", { value: name, selected: name === period }, t(`dead-letters.new.${name}`))
+    ),
+    h("option", { value: "time", selected: isTime }, t("dead-letters.new.time")),
+  );
+  const change = () => {
+    time.hidden = select.value !== "time";
+    if (select.value === "time" && !time.value) return void time.focus();
+    period = select.value === "time" ? time.value : select.value;
+    onSelectionChange();
+  };
+  select.addEventListener("change", change);
+  time.addEventListener("change", change);
+  return h("span", { class: "row" }, select, time);
 }
 
 /** @returns {Table<DeadLetter>} */
-const buildTable = () =>
-  table(t("page.dead_letters"), [
+function buildTable() {
+  const canAct = may("operate") || may("discard");
+  const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page"), id: "select-page" });
+  selectPage.addEventListener("change", () => {
+    for (const { dlq_id, status } of list.rows()) {
+      if (selectPage.checked && status === "open") selectedIds.add(dlq_id);
+      else selectedIds.delete(dlq_id);
+    }
+    drawSelection();
+  });
+  return table(t("page.dead_letters"), [
+    canAct && { label: "", head: selectPage, class: "tight", cell: selectCell },
     { label: t("col.type"), cell: ({ dlq_id, job_type }) => linkWithId(deadLetterUrl(dlq_id), job_type, dlq_id) },
     { label: t("col.state"), cell: deadLetterState },
     {
       label: t("col.error"),
-      cell: ({ error_code, error_message }) => [
+      cell: ({ error_code, error_class, error_message }) => [
         h("code", {}, error_code),
+        error_class && h("div", { class: "small soft mono break" }, error_class),
         error_message && h("div", { class: "small soft break" }, error_message.slice(0, LONGEST_MESSAGE)),
       ],
     },
@@ -114,46 +208,98 @@ const buildTable = () =>
     { label: t("col.failed"), class: "nowrap", cell: ({ created_at }) => timeElement(created_at) },
     { label: t("col.job"), class: "nowrap", cell: ({ job_id }) => h("a", { href: jobUrl(job_id) }, t("link.job")) },
   ]);
+}
 
+/** @param {DeadLetter} deadLetter */
+function selectCell({ dlq_id, status }) {
+  const props = { "aria-label": t("dead-letters.select", { id: dlq_id }), "data-focus": "select" };
+  const box = h("input", { type: "checkbox", ...props, checked: selectedIds.has(dlq_id), disabled: status !== "open" });
+  box.addEventListener("change", () => {
+    if (box.checked) selectedIds.add(dlq_id);
+    else selectedIds.delete(dlq_id);
+    drawSelection();
+  });
+  return box;
+}
+
+/** The actions on the selected dead letters, or on all that match. */
+function drawSelection() {
+  if (!view) return;
+  const { bulk, rows } = view;
+  for (const row of childElements(rows.body)) {
+    const selected = selectedIds.has(row.dataset.key ?? "");
+    row.setAttribute("aria-selected", String(selected));
+    const box = /** @type {HTMLInputElement | null} */ (row.querySelector("input[type=checkbox]"));
+    if (box) box.checked = selected;
+  }
+  const n = selectedIds.size;
+  const { invalid } = parseFilter(filter, DEAD_LETTER_FILTER_KEYS);
+  const canAct = status === "open" && list.rows().length > 0 && (may("operate") || may("discard"));
+  bulk.hidden = isGrouped() || !canAct || (n === 0 && invalid.length > 0);
+  if (bulk.dataset.shown === String(n) && bulk.childElementCount) return;
+  bulk.dataset.shown = String(n);
+  /** @returns {Query} */
+  const target = () => (selectedIds.size ? { ids: [...selectedIds] } : query());
+  fill(
+    bulk,
+    h("strong", {}, n ? t("jobs.selected", { n }) : t("dead-letters.all-matching")),
+    h("span", { class: "grow" }),
+    may("operate") &&
+      button(t(n ? "action.requeue" : "dead-letters.requeue-all"), () => act("requeue", target()), {
+        "data-action": "requeue-all",
+      }),
+    may("discard") && button(t(n ? "action.discard" : "dead-letters.discard-all"), () => act("discard", target()), {
+      class: "danger",
+      "data-action": "discard-all",
+    }),
+  );
+}
+
+/** @returns {Promise<{ groups: ErrorGroupList | null, listed: Awaited<ReturnType<typeof list.load>> | null, key: string }>} */
 async function load() {
   const key = requestKey();
-  /** @type {Page<DeadLetter>} */
-  const page = await get("dlq/items", {
-    ...query(),
-    status: status === "all" ? null : status,
-    cursor: cursors.at(-1),
-    limit: 50,
-  });
-  return { page, key };
+  if (!isGrouped()) return { groups: null, listed: await list.load(), key };
+  const groups = await get("dlq/groups", { ...query(), ...statusQuery(), slots_since: newSince() });
+  return { groups: /** @type {ErrorGroupList} */ (groups), listed: null, key };
 }
+
+/** Identifies what is requested; a response to an older request is not drawn. */
+const requestKey = () => [filter, status, shownAs, period].join("\n");
 
 /**
  * @param {HTMLElement} root
- * @param {{ page: Page<DeadLetter>, key: string }} data
+ * @param {Awaited<ReturnType<typeof load>>} data
  */
-function draw(root, { page, key }) {
+function draw(root, { groups, listed, key }) {
   view ??= build(root);
   if (key !== requestKey()) return;
-  const { next_cursor } = page;
-  shown = page.items;
-  for (const tab of childElements(view.tabs)) tab.setAttribute("aria-pressed", String(tab.dataset.status === status));
-  view.bulk.hidden = status !== "open" || !shown.length || !(may("operate") || may("discard"));
-  showRows(
-    view.list,
-    view.rows,
-    shown,
-    ({ dlq_id }) => dlq_id,
-    () => emptyState(t("dead-letters.none"), t(next_cursor ? "jobs.searched-part" : "dead-letters.none.more")),
-  );
-  const onNewer = () => {
-    cursors.pop();
-    refresh();
-  };
-  const onOlder = next_cursor && (() => {
-    cursors.push(next_cursor);
-    refresh();
-  });
-  fill(view.foot, pager(cursors.length ? onNewer : null, onOlder || null));
+  if (listed && !list.apply(listed)) return;
+  for (const tab of childElements(view.statuses)) {
+    tab.setAttribute("aria-pressed", String(tab.dataset.value === status));
+  }
+  for (const tab of childElements(view.views)) tab.setAttribute("aria-pressed", String(tab.dataset.value === shownAs));
+  view.since.hidden = !isGrouped();
+  const number = groups ? groups.items.length : list.rows().length;
+  const keepRows = !isFilterDone && !number && view.content.querySelector("tbody tr") !== null;
+  view.content.classList.toggle("stale", keepRows);
+  view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
+  if (!keepRows && groups) showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOfGroup, none);
+  if (!keepRows && listed) showRows(view.content, view.rows, list.rows(), ({ dlq_id }) => dlq_id, none);
+  fill(view.foot, groups ? groupsFoot(groups) : list.foot());
+  drawSelection();
 }
 
-const refresh = startPage({ load, draw, poll: 5000, concerns: () => !cursors.length && !isDialogOpen() });
+/** @param {ErrorGroupList} groups */
+const groupsFoot = ({ more_groups, searched_until }) => [
+  more_groups > 0 && h("span", { class: "soft" }, t("dead-letters.more-groups", { n: more_groups })),
+  searched_until &&
+  h("span", { class: "soft" }, richText("list.searched-until", { time: timeElement(searched_until) })),
+];
+
+const none = () =>
+  emptyState(
+    t("dead-letters.none"),
+    t(list.hasMore() && !isGrouped() ? "jobs.searched-part" : "dead-letters.none.more"),
+  );
+
+const refresh = startPage({ load, draw, poll: 5000, concerns: () => !list.isPaused() && !isDialogOpen() });

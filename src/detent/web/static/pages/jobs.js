@@ -1,49 +1,61 @@
 // The list of jobs by filter, newest first, and actions on many of them.
 
-/** @import { Contract, Job, Page, Queue, Table } from "../types.d.ts" */
+/** @import { Contract, Found, Job, Page, Queue, Table } from "../types.d.ts" */
 
-import { actionButton, button, linkWithId, pager } from "../components/elements.js";
+import { actionButton, button } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
-import { parseFilter } from "../components/filter_query.js";
+import { parseFilter, termValue, withTerm } from "../components/filter_query.js";
+import { liveList, PAGE_SIZE } from "../components/live_list.js";
+import { savedViews } from "../components/saved_views.js";
 import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
-import { loadContracts, statusBadge } from "../core/contracts.js";
+import { loadContracts } from "../core/contracts.js";
 import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { timeElement } from "../core/time.js";
-import { jobUrl, setQueryParams } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { setQueryParams } from "../core/urls.js";
+import { t } from "../core/words.js";
 import { actOnMany } from "./jobs/bulk_actions.js";
+import { chosenColumns, columnMenu, isDefault, jobColumns } from "./jobs/columns.js";
+import { exportMenu } from "./jobs/export_menu.js";
 import "../core/shell.js";
 
 const PHASES = ["claimable", "leased", "blocked", "final"];
-const PAGE_SIZE = 50;
-// The API searches a part of the jobs per request and may find none in it.
-const MOST_SEARCH_REQUESTS = 60;
+const RANGES = ["15m", "1h", "24h", "7d"];
 
 const params = new URLSearchParams(location.search);
 let filter = params.get("q") ?? "";
-/** Cursors of the pages from the newest to the one shown. */
-let cursors = (params.get("at") ?? "").split(",").filter(Boolean);
-/** An empty page is followed to the next one, until the viewer turns a page. */
-let searching = cursors.length === 0;
+/** Whether the viewer has finished typing: a filter that is being typed never empties the list. */
+let isFilterDone = true;
+let columns = chosenColumns(params.get("columns"));
 /** @type {Set<string>} */
 const selectedIds = new Set();
 /** @type {Map<string, Contract>} */
 const contracts = new Map();
-/** @type {Job[]} */
-let shown = [];
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
 const query = () => parseFilter(filter).query;
-const updateAddress = () => setQueryParams({ q: filter, at: cursors.join(",") });
+const list = liveList({
+  keyOf: (/** @type {Job} */ { id }) => id,
+  loadPage,
+  loadRows: async (ids) => (await /** @type {Promise<Page<Job>>} */ (get("jobs", { id: ids }))).items,
+  refresh: () => refresh(),
+  cursors: (params.get("at") ?? "").split(",").filter(Boolean),
+  onCursors: (cursors) => setQueryParams({ at: cursors.join(",") }),
+});
+
+/**
+ * @param {string | undefined} cursor
+ * @returns {Promise<Found<Job>>}
+ */
+function loadPage(cursor) {
+  return get("jobs", { ...query(), cursor, limit: PAGE_SIZE });
+}
 
 /** @param {string} key */
 async function suggest(key) {
   if (key === "phase") return PHASES;
-  if (key === "tenant") return sortedUnique(shown.map((job) => job.tenant_id));
   if (key === "contract" || key === "status") {
     /** @type {Page<{ name: string }>} */
     const { items } = await get("contracts");
@@ -51,9 +63,27 @@ async function suggest(key) {
     if (key === "contract") return names;
     return sortedUnique([...(await loadContracts(names)).values()].flatMap(({ statuses }) => Object.keys(statuses)));
   }
-  /** @type {Page<Queue>} */
-  const { items } = await get("queues");
-  return key === "queue" ? items.map(({ queue }) => queue) : sortedUnique(items.flatMap(({ job_types }) => job_types));
+  if (key === "queue" || key === "type") {
+    /** @type {Page<Queue>} */
+    const { items } = await get("queues");
+    return key === "queue"
+      ? items.map(({ queue }) => queue)
+      : sortedUnique(items.flatMap(({ job_types }) => job_types));
+  }
+  if (key === "worker") {
+    /** @type {Page<{ id: string }>} */
+    const { items } = await get("workers");
+    return items.map(({ id }) => id);
+  }
+  /** @type {Record<string, (job: Job) => string | null>} */
+  const shownValues = {
+    tenant: (job) => job.tenant_id,
+    error: (job) => job.error_code,
+    parent: (job) => job.parent_id,
+    trace: (job) => job.trace_id,
+    task: (job) => job.task_id,
+  };
+  return sortedUnique(list.rows().map((job) => shownValues[key]?.(job) ?? "").filter(Boolean));
 }
 
 /** @param {string[]} values */
@@ -63,58 +93,69 @@ const sortedUnique = (values) => [...new Set(values)].sort();
 function build(root) {
   const box = filterBox({ value: filter, suggest, label: t("filter.label"), onChange: onFilterChange });
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": t("jobs.phases") });
-  /** @type {[value: string, text: string][]} */
-  const quickFilters = [["", t("jobs.all")], ...PHASES.map(quickFilter)];
-  tabs.append(...quickFilters.map(([value, text]) => button(text, () => box.set(value), { "data-value": value })));
+  for (const phase of [null, ...PHASES]) {
+    const choose = () => box.set(withTerm(box.text(), "phase", phase));
+    tabs.append(button(t(phase ? `phase.${phase}` : "jobs.all"), choose, { "data-value": phase ?? "" }));
+  }
+  const range = h(
+    "select",
+    { id: "time-range", "aria-label": t("list.range") },
+    h("option", { value: "" }, t("list.range.any")),
+    RANGES.map((span) => h("option", { value: span }, t(`list.range.${span}`))),
+    h("option", { value: "other", hidden: true }, t("list.range.other")),
+  );
+  range.addEventListener("change", () => box.set(withTerm(box.text(), "since", range.value || null)));
   const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page") });
   selectPage.addEventListener("change", () => {
-    for (const job of shown) select(job.id, selectPage.checked);
+    for (const job of list.rows()) select(job.id, selectPage.checked);
     drawSelection();
   });
-  const rows = buildTable(selectPage);
+  const tools = h(
+    "div",
+    { class: "toolbar" },
+    tabs,
+    range,
+    h("span", { class: "grow" }),
+    h("span", {}, list.pauseButton),
+    savedViews("jobs", "jobs", () => new URLSearchParams({ q: filter, columns: columns.join() }).toString()),
+    columnMenu(() => columns, onColumnsChange),
+    exportMenu(query),
+  );
   const bulk = h("div", { class: "toolbar selection", hidden: true });
-  const list = h("div"), foot = h("div", { class: "pages" });
-  fill(root, h("div", { class: "toolbar" }, box.node, tabs), bulk, list, foot);
-  return { tabs, rows, selectPage, bulk, list, foot };
+  const note = h("p", { class: "soft small", role: "status", id: "filter-note" });
+  const content = h("div"), foot = h("div", { class: "pages" });
+  fill(root, h("div", { class: "toolbar" }, box.node), tools, bulk, note, list.announcement, content, foot);
+  return { tabs, range, rows: buildTable(selectPage), selectPage, bulk, note, content, foot };
 }
 
-/**
- * @param {string} phase
- * @returns {[string, string]}
- */
-const quickFilter = (phase) => [`phase:${phase}`, t(`phase.${phase}`)];
-
-/** @param {string} text */
-function onFilterChange(text) {
+/** @param {string} text @param {boolean} isDone */
+function onFilterChange(text, isDone) {
+  const changed = text !== filter;
   filter = text;
-  cursors = [];
-  searching = true;
-  selectedIds.clear();
-  updateAddress();
-  refresh();
+  isFilterDone = isDone;
+  if (changed) selectedIds.clear();
+  setQueryParams({ q: filter });
+  list.restart();
+}
+
+/** @param {string[]} names */
+function onColumnsChange(names) {
+  columns = names;
+  setQueryParams({ columns: isDefault(columns) ? "" : columns.join() });
+  if (!view) return;
+  view.rows = buildTable(view.selectPage);
+  drawRows();
 }
 
 /**
  * @param {HTMLInputElement} selectPage
  * @returns {Table<Job>}
  */
-function buildTable(selectPage) {
-  return table(t("page.jobs"), [
+const buildTable = (selectPage) =>
+  table(t("page.jobs"), [
     may("operate") && { label: "", head: selectPage, class: "tight", cell: selectCell },
-    { label: t("col.type"), cell: ({ id, job_type }) => linkWithId(jobUrl(id), job_type, id) },
-    { label: t("col.status"), cell: (job) => statusBadge(contracts.get(job.contract), job.status, job.phase) },
-    { label: t("col.queue"), cell: ({ queue }) => queue },
-    { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
-    { label: t("col.contract"), cell: ({ contract }) => contract },
-    { label: t("col.executions"), class: "number", cell: ({ execution_no }) => formatNumber(execution_no) },
-    {
-      label: t("col.error"),
-      cell: ({ error_code, error_message }) =>
-        error_code && h("span", { title: error_message ?? "" }, h("code", {}, error_code)),
-    },
-    { label: t("col.updated"), class: "nowrap", cell: ({ updated_at }) => timeElement(updated_at) },
+    ...jobColumns(columns, contracts),
   ]);
-}
 
 /** @param {Job} job */
 function selectCell({ id }) {
@@ -138,65 +179,41 @@ function select(id, selected) {
 }
 
 async function load() {
-  const requested = { filter, cursor: cursors.at(-1) };
-  let page = await loadPage(requested.cursor);
-  for (let requests = 1; searching && requests <= MOST_SEARCH_REQUESTS && filter === requested.filter; requests += 1) {
-    if (page.items.length || !page.next_cursor) break;
-    cursors.push(page.next_cursor);
-    page = await loadPage(page.next_cursor);
-  }
-  if (searching && filter === requested.filter) {
-    searching = false;
-    if (!page.items.length && !page.next_cursor) cursors = [];
-    requested.cursor = cursors.at(-1);
-    if (cursors.length) updateAddress();
-  }
-  for (const [name, contract] of await loadContracts(page.items.map((job) => job.contract))) {
+  const data = await list.load();
+  for (const [name, contract] of await loadContracts(data.rows.map((job) => job.contract))) {
     contracts.set(name, contract);
   }
-  return { page, requested };
+  return data;
 }
-
-/**
- * @param {string | undefined} cursor
- * @returns {Promise<Page<Job>>}
- */
-const loadPage = (cursor) => get("jobs", { ...query(), cursor, limit: PAGE_SIZE });
 
 /**
  * @param {HTMLElement} root
- * @param {{ page: Page<Job>, requested: { filter: string, cursor: string | undefined } }} data
+ * @param {Awaited<ReturnType<typeof load>>} data
  */
-function draw(root, { page, requested }) {
+function draw(root, data) {
   view ??= build(root);
-  if (requested.filter !== filter || requested.cursor !== cursors.at(-1)) return;
-  const { next_cursor } = page;
-  shown = page.items;
-  for (const tab of childElements(view.tabs)) tab.setAttribute("aria-pressed", String(tab.dataset.value === filter));
-  showRows(view.list, view.rows, shown, ({ id }) => id, () => noJobs(next_cursor));
-  const onNewer = () => {
-    cursors.pop();
-    showPage();
-  };
-  const onOlder = next_cursor && (() => {
-    cursors.push(next_cursor);
-    showPage();
-  });
-  const pageNumber = h("span", { class: "soft" }, t("pages.number", { n: cursors.length + 1 }));
-  fill(view.foot, pager(cursors.length ? onNewer : null, onOlder || null, pageNumber));
+  const hadRows = view.rows.body.childElementCount > 0 && view.rows.node.isConnected;
+  if (!list.apply(data)) return;
+  for (const tab of childElements(view.tabs)) {
+    tab.setAttribute("aria-pressed", String(tab.dataset.value === termValue(filter, "phase")));
+  }
+  const since = termValue(filter, "since");
+  view.range.value = since === "" || RANGES.includes(since) ? since : "other";
+  const keepRows = !isFilterDone && !data.rows.length && hadRows;
+  view.content.classList.toggle("stale", keepRows);
+  view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
+  if (!keepRows) drawRows();
+  fill(view.foot, list.foot());
   drawSelection();
 }
 
-/** @param {string | null} nextCursor */
-function noJobs(nextCursor) {
-  const key = filter ? "jobs.no-match" : "jobs.none";
-  return emptyState(t(key), t(nextCursor ? "jobs.searched-part" : `${key}.more`));
+function drawRows() {
+  if (view) showRows(view.content, view.rows, list.rows(), ({ id }) => id, noJobs);
 }
 
-function showPage() {
-  updateAddress();
-  refresh();
-  window.scrollTo({ top: 0 });
+function noJobs() {
+  const key = filter ? "jobs.no-match" : "jobs.none";
+  return emptyState(t(key), t(list.hasMore() ? "jobs.searched-part" : `${key}.more`));
 }
 
 function drawSelection() {
@@ -208,15 +225,19 @@ function drawSelection() {
     if (box) box.checked = selected;
   }
   const { selectPage, bulk } = view;
+  const shown = list.rows();
   selectPage.checked = shown.length > 0 && shown.every((job) => selectedIds.has(job.id));
   selectPage.indeterminate = !selectPage.checked && shown.some((job) => selectedIds.has(job.id));
   if (!may("operate")) return;
   const n = selectedIds.size;
-  bulk.hidden = n === 0 && !Object.keys(query()).length;
+  const { invalid } = parseFilter(filter); // its other terms match more jobs than the viewer means
+  bulk.hidden = n === 0 && (!Object.keys(query()).length || invalid.length > 0);
   const clear = () => {
     selectedIds.clear();
     drawSelection();
   };
+  if (bulk.dataset.shown === String(n) && bulk.childElementCount) return;
+  bulk.dataset.shown = String(n);
   fill(
     bulk,
     h("strong", {}, n ? t("jobs.selected", { n }) : t("jobs.all-matching")),
@@ -233,7 +254,7 @@ async function bulkAction(action) {
   if (!await actOnMany(action, target)) return;
   selectedIds.clear();
   drawSelection();
-  refresh();
+  list.reload();
 }
 
-const refresh = startPage({ load, draw, every: 700, concerns: () => cursors.length === 0 && !isDialogOpen() });
+const refresh = startPage({ load, draw, every: 1000, concerns: () => !list.isPaused() && !isDialogOpen() });

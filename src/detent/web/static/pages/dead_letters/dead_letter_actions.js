@@ -10,6 +10,7 @@ import { canSeePayloads, may, person, post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { jobUrl } from "../../core/urls.js";
 import { t } from "../../core/words.js";
+import { requeueFields, requeueOptions } from "./bulk_actions.js";
 
 const TONES = { open: "bad", requeued: "good", discarded: "neutral" };
 
@@ -54,9 +55,10 @@ async function requeue(deadLetter, refresh) {
     title: t("confirm.requeue"),
     lead: t("confirm.requeue.more"),
     button: t("action.requeue"),
-    fields: [canSeePayloads && editor.node, reasonField()],
+    fields: [canSeePayloads && editor.node, requeueFields(false), reasonField()],
     submit: (form) =>
       post(`${pathOf(deadLetter.dlq_id)}/requeue`, {
+        ...requeueOptions(form),
         reason: textOf(form, "reason"),
         ...(canSeePayloads && editor.changed() ? { payload: editor.value() } : {}),
       }),

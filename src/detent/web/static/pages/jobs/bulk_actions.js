@@ -1,5 +1,6 @@
 // Cancel or requeue many jobs: the selected ones, or all that match a filter.
 
+/** @import { Query } from "../../components/filter_query.js" */
 /** @import { BulkResult } from "../../types.d.ts" */
 
 import { formDialog, reasonField, textOf } from "../../components/dialog.js";
@@ -9,7 +10,7 @@ import { h } from "../../core/dom.js";
 import { t } from "../../core/words.js";
 
 /** @typedef {"cancel" | "requeue"} BulkAction */
-/** @typedef {{ ids: string[] } | { filter: string, query: Record<string, string> }} Target */
+/** @typedef {{ ids: string[] } | { filter: string, query: Query }} Target */
 /** @typedef {{ matched: number, fitting: number, done: number, refused: number }} Sum */
 
 const CONFIRM_ABOVE = 1000, IDS_PER_REQUEST = 500;
@@ -65,6 +66,17 @@ function report(action, { done, refused }) {
   toast(t(`bulk.${action}.done`, { n: done }) + refusedText, { tone: refused ? "warning" : "good" });
 }
 
+const NUMBERS = new Set(["min_duration_seconds", "max_duration_seconds", "min_attempts"]);
+
+/** The query with the types that a request body needs. @param {Query} query */
+const typed = (query) =>
+  Object.fromEntries(
+    Object.entries(query).map(([name, value]) => [
+      name,
+      NUMBERS.has(name) ? Number(value) : name === "roots" ? value === "true" : value,
+    ]),
+  );
+
 /**
  * Send the action page by page, as long as `goOn` returns true.
  * @param {BulkAction} action
@@ -93,7 +105,7 @@ async function runPages(action, target, options, goOn = () => true) {
   }
   let cursor = null;
   do {
-    cursor = await send({ ...target.query, cursor });
+    cursor = await send({ ...typed(target.query), cursor });
   } while (goOn(sum) && cursor);
   return sum;
 }

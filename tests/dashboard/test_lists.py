@@ -1,0 +1,195 @@
+"""The lists of jobs and dead letters in a browser: filters, stillness, errors, actions on many, the palette."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from dashboard.site import Site, assert_no_errors
+
+
+def rows(page: Page) -> list[str | None]:
+    return [row.get_attribute("data-key") for row in page.locator("tbody tr").all()]
+
+
+def test_typing_in_the_filter_never_blanks_the_list(site: Site) -> None:
+    job = site.wait_until_final(site.submit("mail", {"to": "typed"}, queue="mail"))
+    page = site.sign_in("ana", "jobs")
+    expect(page.locator(f"tbody tr[data-key='{job['id']}']")).to_be_visible()
+    page.evaluate(
+        """() => { window.blank = 0; new MutationObserver(() => {
+          if (!document.querySelector('tbody tr')) window.blank += 1;
+        }).observe(document.querySelector('#page'), {childList: true, subtree: true}); }"""
+    )
+    page.locator("#filter").press_sequentially("nothing-like-this", delay=60)
+    expect(page.locator("#filter-note")).to_contain_text("nothing-like-this")
+    assert page.evaluate("window.blank") == 0, "the rows stay while the filter is typed"
+    page.keyboard.press("Enter")
+    expect(page.locator("#page")).to_contain_text("No matching jobs")
+    page.fill("#filter", "status:")
+    page.keyboard.press("Escape")
+    page.fill("#filter", "")
+    page.keyboard.press("Enter")
+    expect(page.locator(f"tbody tr[data-key='{job['id']}']")).to_be_visible()
+    assert_no_errors(page)
+
+
+def test_an_unknown_prefix_is_searched_as_text(site: Site) -> None:
+    job = site.submit("mail", {"to": "urn:isbn:0451450523"}, queue="mail")
+    site.submit("mail", {"to": "another"}, queue="mail")
+    page = site.sign_in("ana", "jobs")
+    page.fill("#filter", "isbn:0451450523")
+    page.press("#filter", "Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert rows(page) == [job]
+    expect(page.locator("#filter-error")).to_be_hidden()
+    assert_no_errors(page)
+
+
+def test_the_list_stays_still_and_announces_new_rows(site: Site) -> None:
+    gate = site.folder / "still-gate"
+    running = site.submit("gated", {"gate": str(gate)}, queue="still")
+    page = site.sign_in("ana", "jobs?q=queue:still")
+    expect(page.locator("tbody .badge")).to_have_text("running")
+    page.locator("tbody a").first.focus()
+    others = [site.submit("nobody", queue="still") for _ in range(3)]
+    expect(page.locator("#show-new")).to_have_text("3 new: show")
+    assert rows(page) == [running], "new rows do not push away what somebody reads"
+    gate.touch()
+    expect(page.locator("tbody .badge")).to_have_text("succeeded")
+    assert page.evaluate("document.activeElement.dataset.focus") == "open", "the focus is kept"
+    page.click("#show-new")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    assert rows(page) == [*reversed(others), running]
+    expect(page.locator("#show-new")).to_have_count(0)
+    page.click("#pause-updates")
+    expect(page.locator("#pause-updates")).to_have_attribute("aria-pressed", "true")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if "/api/v1/jobs" in request.url else None)
+    site.wait_until_final(site.submit("mail", {"to": "x"}, queue="still"))
+    page.click("#pause-updates")
+    expect(page.locator("#show-new")).to_have_text("1 new: show")
+    assert len(requests) <= 4, "nothing was loaded while it was paused"
+    assert_no_errors(page)
+
+
+def test_columns_time_range_saved_views_and_export(site: Site) -> None:
+    job = site.wait_until_final(site.submit("mail", {"to": "=1+1"}, queue="export"))
+    page = site.sign_in("ana", "jobs?q=queue:export")
+    page.click("#columns summary")
+    page.check("[data-column=trace]")
+    page.keyboard.press("Escape")
+    expect(page.locator("thead")).to_contain_text("Trace")
+    expect(page.locator("tbody")).to_contain_text(job["trace_id"])
+    page.select_option("#time-range", "1h")
+    expect(page.locator("#filter")).to_have_value("queue:export since:1h")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.click("#saved-views summary")
+    page.click("#save-view")
+    page.fill("dialog input[name=name]", "exports of today")
+    page.click("dialog button[type=submit]")
+    site.open(page, "jobs")
+    page.click("#saved-views summary")
+    page.click("#saved-views a:text('exports of today')")
+    expect(page.locator("#filter")).to_have_value("queue:export since:1h")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    for format in ("csv", "ndjson"):
+        page.click("#export summary")
+        with page.expect_download() as download:
+            page.click(f"[data-format={format}]")
+        text = Path(str(download.value.path())).read_text("utf-8")
+        found = next(csv.DictReader(text.splitlines())) if format == "csv" else json.loads(text)
+        assert found["id"] == job["id"]
+    assert_no_errors(page)
+
+
+def test_one_person_proposes_to_discard_many_and_another_confirms(site: Site) -> None:
+    letters = [site.create_dead_letter(f"card {number}") for number in range(3)]
+    ana = site.sign_in("ana", "dead-letters")
+    ana.click("[data-action=discard-group]")
+    expect(ana.locator("dialog")).to_contain_text("two people")
+    ana.fill("dialog textarea", "test cards")
+    ana.click("dialog button[type=submit]")
+    expect(ana.locator(".toast")).to_contain_text("another person must confirm")
+    confirm = ana.locator("[data-action=confirm-group]")
+    expect(confirm).to_be_disabled()
+    ben = site.sign_in("ben", "dead-letters")
+    ben.click("[data-action=confirm-group]")
+    ben.fill("dialog textarea", "agreed")
+    ben.click("dialog button[type=submit]")
+    expect(ben.locator(".toast")).to_contain_text("discarded")
+    for letter in letters:
+        assert site.call("GET", f"dlq/items/{letter}")["status"] == "discarded"
+    boss = site.sign_in("boss", "audit")
+    entry = boss.locator("tbody tr").filter(has_text="agreed").first
+    expect(entry).to_contain_text("dlq.discard")
+    link = entry.locator("td").nth(3).locator("a")
+    expect(link).to_have_text("charge")
+    assert str(link.get_attribute("href")).endswith(tuple(letters))
+    assert_no_errors(ana, ben, boss)
+
+
+def test_an_error_is_requeued_in_three_clicks(site: Site) -> None:
+    letters = [site.create_dead_letter(f"requeue {number}") for number in range(2)]
+    page = site.sign_in("ana", "")
+    page.click("#menu a[data-name=dead_letters]")
+    group = page.locator("tbody tr").filter(has_text="CARD_DECLINED")
+    expect(group.locator(".badge")).to_have_text("New")
+    expect(group).to_contain_text("Fail")
+    expect(group).to_contain_text("<text>")
+    expect(group.locator("svg.sparkline")).to_have_count(1)
+    group.locator("[data-action=requeue-group]").click()
+    page.fill("dialog input[name=rate]", "50")
+    page.check("dialog input[name=take_steps]")
+    page.click("dialog button[type=submit]")
+    expect(page.locator(".toast")).to_contain_text("requeued")
+    for letter in letters:
+        item = site.call("GET", f"dlq/items/{letter}")
+        assert item["status"] == "requeued"
+    new_job = site.call("GET", f"dlq/items/{letters[0]}")["requeued_as"]
+    site.open(page, f"jobs/{new_job}")
+    origin = page.locator("[data-origin]")
+    expect(origin).to_have_attribute("href", re.compile(f"/dead-letters/{letters[0]}$"))
+    origin.click()
+    expect(page.locator("h1")).to_have_text("charge")
+    assert_no_errors(page)
+
+
+def test_selected_dead_letters_are_requeued(site: Site) -> None:
+    first, second = [site.create_dead_letter(f"select {number}") for number in range(2)]
+    page = site.sign_in("ana", "dead-letters?view=list")
+    page.check(f"tr[data-key='{first}'] input[type=checkbox]")
+    page.click("[data-action=requeue-all]")
+    expect(page.locator("dialog h2")).to_have_text("Requeue 1 dead letter")
+    page.click("dialog button[type=submit]")
+    expect(page.locator(".toast")).to_contain_text("requeued")
+    assert site.call("GET", f"dlq/items/{first}")["status"] == "requeued"
+    assert site.call("GET", f"dlq/items/{second}")["status"] == "open"
+    assert_no_errors(page)
+
+
+def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
+    job = site.submit("mail", {"to": "palette"}, queue="mail", idempotency_key="order-4711")
+    page = site.sign_in("ana", "")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette-input")).to_be_focused()
+    page.keyboard.type("dead")
+    expect(page.locator("#palette-options li").first).to_contain_text("Dead letters")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead-letters")
+    for text in (job, "order-4711"):
+        page.keyboard.press("Control+k")
+        page.keyboard.type(text)
+        expect(page.locator("#palette-options li").first).to_have_text(re.compile(f"^Job.*{job}$"))
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/jobs/{job}")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("mail")
+    expect(page.locator("#palette-options li").filter(has_text="Queue")).not_to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#palette-options li[aria-selected=true]")).to_have_attribute("id", "palette-option-1")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    assert_no_errors(page)
