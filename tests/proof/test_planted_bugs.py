@@ -31,7 +31,7 @@ class Budget:
 
 
 BUDGETS = {
-    "settle-without-token": Budget(states=20_000, seeds=20, simulated="men"),
+    "settle-without-token": Budget(states=20_000, seeds=100, simulated="men"),
     "event-without-row": Budget(),
     "row-without-event": Budget(),
     "version-not-raised": Budget(),
@@ -44,7 +44,7 @@ BUDGETS = {
     "lost-job-runs-on": Budget(states=None, seeds=100),
     "lease-reclaimed-early": Budget(states=None, seeds=4),
     "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
-    "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
+    "once-not-begun": Budget(states=None, seeds=30, simulated="streams"),
     "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),
     "second-final-event": Budget(),
@@ -58,7 +58,10 @@ BUDGETS = {
     "prune-too-early": Budget(states=None, seeds=10),
     "interruption-not-counted": Budget(states=None, seeds=10),
     "requeue-not-marked": Budget(states=None, seeds=10),
-    "heartbeat-trusted-late": Budget(states=None, seeds=100),
+    "quota-counted-early": Budget(states=None, seeds=15),
+    "batch-torn": Budget(states=None, seeds=60),
+    "other-version-fails": Budget(states=None, seeds=15),
+    "heartbeat-trusted-late": Budget(states=None, seeds=2),
     "restart-not-noticed": Budget(states=None, seeds=30, simulated="streams"),
     "outbox-deleted-early": Budget(states=None, seeds=10, simulated="streams"),
     "retry-not-published": Budget(states=None, seeds=10, simulated="streams"),
@@ -66,7 +69,7 @@ BUDGETS = {
 }
 """Two to three times what was measured, so that other random numbers do not matter."""
 LONG = {
-    "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "heartbeat-trusted-late",
+    "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "batch-torn",
     "restart-not-noticed", "outbox-deleted-early", "retry-not-published",
 }  # fmt: skip
 

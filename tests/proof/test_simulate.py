@@ -47,10 +47,10 @@ def test_the_seeds_cover_all_faults_and_edges() -> None:
     faults = sum((Counter(run.faults) for run in all_runs), Counter())
     assert sum(run.events for run in all_runs) >= 200 * len(all_runs)
     assert faults.total() >= 3 * len(all_runs) and set(faults) == set(FAULTS)
-    only_with_stream = {"stream restart", "orchestrator crash"}
-    assert min(number for name, number in faults.items() if name not in only_with_stream) > len(all_runs) / 2
+    only_with_stream = {"stream restart", "stream outage", "orchestrator crash"}
+    assert min(number for name, number in faults.items() if name not in only_with_stream) > len(all_runs) / 4, faults
     assert min(faults[name] for name in only_with_stream) > len(all_runs) / 10, faults
-    assert sum(run.stale_refused for run in all_runs) > len(all_runs) / 4, "late results are refused"
+    assert sum(run.stale_refused for run in all_runs) > len(all_runs) / 8, "late results are refused"
     taken = {edge for run in all_runs for edge in run.edges}
     missing = {edge for edge in _edges_of_all_contracts() if edge not in taken}
     assert len(missing) <= 2, missing
@@ -246,14 +246,48 @@ def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
 
 
 @pytest.mark.drill
+def test_the_same_seed_gives_the_same_run_on_every_python(tmp_path: Path) -> None:
+    """Each other version of Python on this machine gets an environment with Detent's own dependencies."""
+    program = (
+        "import logging\n"
+        "logging.disable()\n"
+        "from detent.proof.simulate.simulate import run_seed\n"
+        "for seed in range(25):\n"
+        "    print(seed, run_seed(seed).digest)\n"
+    )
+    outputs = {sys.version_info[:2]: _python(program, "0")}
+    for version, interpreter in _other_pythons().items():
+        folder = tmp_path / interpreter.name
+        subprocess.run([interpreter, "-m", "venv", folder], check=True)
+        install = [folder / "bin/python", "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "-e", "."]
+        subprocess.run(install, check=True, cwd=Path(__file__).parents[2])
+        done = subprocess.run([folder / "bin/python", "-c", program], capture_output=True, text=True, check=True)
+        outputs[version] = done.stdout
+    assert len(outputs) > 1, "install a second version of Python to run this test"
+    assert len(set(outputs.values())) == 1, outputs.keys()
+
+
+def _other_pythons() -> dict[tuple[int, int], Path]:
+    """The interpreters on PATH, and those of pyenv, that are new enough and not of this version."""
+    ask = "import sys; print(*sys.version_info[:2])"
+    folders = [Path(name) for name in os.environ.get("PATH", "").split(os.pathsep)]
+    folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
+    found: dict[tuple[int, int], Path] = {}
+    for interpreter in (path for folder in folders for path in sorted(folder.glob("python3.[0-9][0-9]"))):
+        done = subprocess.run([interpreter, "-c", ask], capture_output=True, text=True)
+        version = tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
+        if len(version) == 2 and (3, 11) <= version != sys.version_info[:2]:
+            found.setdefault((version[0], version[1]), interpreter)
+    return found
+
+
+@pytest.mark.drill
 def test_twenty_thousand_seeds() -> None:
-    """Two processes, for two cores; with seeds that `make test` does not run."""
+    """Two processes, for two cores: about an hour."""
     half = 10_000
     command = [sys.executable, "-m", "detent", "simulate", "--json", "--seeds", str(half), "--seed"]
-    running = [
-        subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (SEEDS, SEEDS + half)
-    ]
+    running = [subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (0, half)]
     for process in running:
         data = json.loads(process.communicate()[0])
         assert data["ok"] and process.returncode == 0, (data["violations"][:3], data["shrunk"])
-        assert data["seeds"] == half and data["events"] >= 200 * half
+        assert data["seeds"] == half and data["events"] >= 250 * half

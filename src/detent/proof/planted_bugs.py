@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from detent.core.contract.model import Move, Phase
 from detent.core.job import Change, DeadLetter, Job, Micros, Signal, Step
-from detent.core.outcome import Outcome
+from detent.core.outcome import Failed, NotBound, Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
 from detent.core.times import SECOND
 from detent.engine import BatchResult
@@ -354,6 +354,42 @@ class KeepsDeadLettersOpen(SqliteTx):
     async def put_dead_letter(self, item: DeadLetter) -> None:
         if item.requeued_as is None:
             await super().put_dead_letter(item)
+
+
+@planted("quota-counted-early", "a backlog quota is checked against a count made before the lock")
+class UsesStaleBacklogs(SqliteTx):
+    async def backlog_of(self, tenant_id: str, at_most: int) -> int:
+        current = await super().backlog_of(tenant_id, at_most)
+        counts: dict[str, int] = _PREVIOUS.setdefault(self.connection, {})
+        previous, counts[tenant_id] = counts.get(tenant_id, 0), current
+        return previous
+
+
+@planted("batch-torn", "a batch is committed in two parts")
+class CommitsInParts(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            await super().apply([change])
+            if change is not changes[-1]:
+                self._commit()
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        present = await super().insert(changes[:1])
+        if len(changes) > 1:
+            self._commit()
+            present |= await super().insert(changes[1:])
+        return present
+
+    def _commit(self) -> None:
+        self.connection.execute("COMMIT")
+        self.connection.execute("BEGIN IMMEDIATE")
+
+
+@planted("other-version-fails", "a worker fails a job that only another version of its code can run")
+class FailsUnboundJobs(WorkerState):
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        failed = Failed(outcome.failure) if isinstance(outcome, NotBound) else outcome
+        return super().handler_ended(job_id, token, failed)
 
 
 @planted("heartbeat-trusted-late", "a lease is confirmed when the heartbeat's answer arrives, not when it was sent")

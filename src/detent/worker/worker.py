@@ -50,7 +50,6 @@ from .state import (
 
 log = logging.getLogger("detent.worker.worker")
 DEFAULT_SLOTS = 64
-_TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
@@ -70,6 +69,8 @@ class Worker:
 
     new_state: type[WorkerState] = WorkerState
     """Replaced by the simulator, which plants bugs in it."""
+    tick_seconds = 0.1
+    """How often deadlines are checked for which no timer is set yet."""
 
     def __init__(
         self,
@@ -410,7 +411,7 @@ class Worker:
         while True:
             self._loop_watch.tick()
             self._interrupt(self.state.tick(self._lease_clock.read(), self._timeout_codes))
-            await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), _TICK_SECONDS))
+            await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), self.tick_seconds))
 
     async def _watch(self) -> None:
         """While slots are free, wait for a notification of new work, at most until the next poll."""

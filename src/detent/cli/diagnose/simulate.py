@@ -1,5 +1,6 @@
 """`detent simulate`: seeded runs in virtual time with injected faults; planted bugs show that violations are found."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ def simulate_command(
         raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
     hooks = DEFAULT_HOOKS if bug is None else BUGS[bug].hooks
     digests: list[str] = []
+    gc.set_threshold(50_000, 20, 100)  # a run creates few cycles, and closes them
     with progress_bar("simulating", shown=not as_json, total=seeds) as update, _silence(verbose):
 
         def on_run_done(run: Run) -> None:

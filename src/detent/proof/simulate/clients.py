@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.contract.streams import ResultStatus
-from detent.core.errors import DetentError, StoreUnavailable
+from detent.core.errors import DetentError, QuotaExceeded, StoreUnavailable
 from detent.core.job import Micros
 from detent.engine import Submission
 from detent.ports.listing import Filter
@@ -27,7 +27,7 @@ _PEOPLE = ("ada", "ben")
 
 
 class Client(Process):
-    """A caller outside the workers; it repeats a call that failed with StoreUnavailable."""
+    """A caller outside the workers; it repeats a call while the store is unavailable or a quota is used up."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation.loop, name)
@@ -38,11 +38,11 @@ class Client(Process):
         self.faults_healed = False
 
     async def call_with_retries(self, call: Callable[[], Coroutine[Any, Any, Any]], tries: int = 4) -> Any:
-        """The call's result or its refusal (a DetentError); None if the store was unavailable every time."""
+        """The call's result or its refusal (a DetentError); None if every try failed."""
         for _ in range(tries):
             try:
                 return await call()
-            except StoreUnavailable:
+            except (StoreUnavailable, QuotaExceeded):
                 await self.pause(20 * MS, SECOND)
             except DetentError as refusal:
                 return refusal
@@ -68,7 +68,9 @@ class Producer(Client):
         self.start(self._submit_all())
 
     async def _submit_all(self) -> None:
-        gap = self.simulation.config.gap_ms * MS
+        config = self.simulation.config
+        gap = config.gap_ms * MS
+        bulks = [self.random.randrange(self.jobs) for _ in range(config.bulks)]
         for number in range(self.jobs):
             await self.pause(gap // 4, gap * 3 // 2)
             submission = self._draw(number)
@@ -76,7 +78,22 @@ class Producer(Client):
             for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
                 self.acknowledge(await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries))
+            for _ in range(bulks.count(number)):
+                await self._submit_bulk()
         self.done = True
+
+    async def _submit_bulk(self) -> None:
+        """Several small jobs in one call: all of them are created, or none."""
+        name, size = self.random.choice(self.simulation.config.contracts), self.random.randint(3, 8)
+        tenant = self.random.choice(("north", "south"))
+        payload = {"plan": [["succeed", 0.02]]}
+        jobs = [
+            Submission(JOB_TYPE, payload, contract=name, id=self.engine.ids.job(), tenant_id=tenant)
+            for _ in range(size)
+        ]
+        submitted = await self.call_with_retries(partial(self.engine.jobs.submit_many, jobs), 20)
+        for one in submitted if isinstance(submitted, list) else ():
+            self.acknowledge(one)
 
     def _draw(self, number: int) -> Submission:
         random = self.random

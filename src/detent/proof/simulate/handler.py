@@ -2,18 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Contract, Move
-from detent.core.errors import OnceUnfinished, StoreUnavailable
+from detent.core.errors import OnceUnfinished, QuotaExceeded, StoreUnavailable
 from detent.engine import Submission
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.ports.claims import Claimed
+
+from .loop import current_process
 
 JOB_TYPE = "work"
 SIGNAL = "go"
@@ -23,6 +26,7 @@ TOKEN_PREFIX = "told by "
 """Precedes that token in error messages."""
 _SLICES = 4
 _LONG_SECONDS = 0.5
+_SLOW_SECONDS = 1.7
 QUESTION = "may it go on"
 DEADLINE_SECONDS = 25.0
 CHILDREN = 2
@@ -57,16 +61,16 @@ async def work(
     message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
     try:
         if steps:
-            result["first"] = await ctx.step("first", _record_token(ctx, "first"))
+            result["first"] = await ctx.step("first", partial(_token_of, ctx, "first"))
         children = await enqueue_children(ctx, plan, family) if family else []
         slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
         for number in range(slices):
-            pause = partial(_pause, seconds / slices, ignores_cancel=deaf)
+            pause = partial(_pause, max(seconds / slices, _slowness()), ignores_cancel=deaf)
             await (_pause_once(ctx, pause) if steps and number == 0 else pause())
             if ctx.cancelled and act != "ignore":
                 raise Cancel(message)
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
-                await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
+                await ctx.step("slice", partial(_token_of, ctx, f"slice#{number + 1}" if number else "slice"))
         if act in _OUTCOMES:
             raise _OUTCOMES[act](message)
         if act == "wait":
@@ -79,22 +83,30 @@ async def work(
             await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
         await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
         if steps:
-            result["last"] = await ctx.step("last", _record_token(ctx, "last"))
+            result["last"] = await ctx.step("last", partial(_token_of, ctx, "last"))
     except ChildFailed:
         raise Fail(message, code="CHILD_FAILED") from None
-    except (StoreUnavailable, WaitTimeout) as error:
+    except (QuotaExceeded, StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{message}: {type(error).__name__}") from None
     return result
 
 
-def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
+def _token_of(ctx: Context, name: str) -> dict[str, str]:
     """A step function whose result is the token under which it ran."""
+    ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
+    return {TOKEN_FIELD: ctx._claimed.token}
 
-    def act() -> dict[str, str]:
-        ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
-        return {TOKEN_FIELD: ctx._claimed.token}
 
-    return act
+def has_slices(claimed: Claimed, arguments: Mapping[str, Any]) -> bool:
+    """Whether this execution records several steps one after the other."""
+    line = arguments["plan"][claimed.execution_no - 1 :][:1] or arguments["plan"][-1:]
+    return bool(arguments.get("steps")) and bool(line) and line[0][1] > _LONG_SECONDS
+
+
+def _slowness() -> float:
+    """The least duration of a slice in seconds: more than a moment if the process is in trouble."""
+    process = current_process.get()
+    return _SLOW_SECONDS if process is not None and process.slow_until > process.loop.now else 0.0
 
 
 async def _pause(seconds: float, *, ignores_cancel: bool) -> None:

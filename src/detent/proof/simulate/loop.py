@@ -20,6 +20,7 @@ MS: Micros = 1_000
 SECOND: Micros = 1_000_000
 _MAX_CLOSES = 10
 """How often a coroutine that awaits while it is closed is closed again."""
+_MIN_TASKS = 500
 current_process: ContextVar["Process | None"] = ContextVar("current_process", default=None)
 
 
@@ -32,6 +33,8 @@ class Process:
         self.alive = True
         self.stalled_until: Micros = 0
         self._stalled: list[events.Handle] = []
+        self.slow_until: Micros = 0
+        """Handlers take longer up to this time."""
         self.calls_survive = True
         """Whether store calls already sent are still executed after the process has died."""
         self._context = copy_context()
@@ -78,34 +81,42 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.now: Micros = 0
-        self.steps = 0
         self.errors: list[str] = []
         """What was passed to the loop's exception handler."""
         self._start = clock.wall
         self._wall_offset: Micros = 0
         self._heap: list[tuple[Micros, int, events.Handle]] = []
         self._pushed = 0
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        """Keeps the tasks of dead processes alive: collected as garbage, they would run their `finally` blocks."""
+        self._max_tasks = _MIN_TASKS
+        self._stopped = False
         self._closed = False
 
-    def run(self, until: Micros, stop: Callable[[], bool] = lambda: False) -> None:
-        """Run all callbacks up to a moment, or until `stop` returns True."""
+    def run(self, until: Micros) -> None:
+        """Run all callbacks up to a moment, or until `stop` is called."""
+        heap = self._heap
         events._set_running_loop(self)
         try:
-            while self._heap and self._heap[0][0] <= until and not stop():
-                self.now, _, handle = heapq.heappop(self._heap)
-                if handle.cancelled():
+            while heap and heap[0][0] <= until and not self._stopped:
+                moment, _, handle = heapq.heappop(heap)
+                if handle._cancelled:
                     continue
+                if moment != self.now:
+                    self.now = moment
+                    self._update_clock()
                 process = handle._context.get(current_process)  # type: ignore[attr-defined]
-                if process is not None and process.keeps(handle):
-                    continue
-                self._update_clock()
-                self.steps += 1
-                handle._run()
+                if process is None or not process.keeps(handle):
+                    handle._run()
         finally:
             events._set_running_loop(None)
-        self.now = max(self.now, until) if not stop() else self.now
+        if not self._stopped:
+            self.now = max(self.now, until)
         self._update_clock()
+
+    def stop(self) -> None:
+        """Run no further callback."""
+        self._stopped = True
 
     def push(self, moment: Micros, handle: events.Handle) -> None:
         self._pushed += 1
@@ -121,9 +132,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._update_clock()
 
     def _update_clock(self) -> None:
-        self.clock.wall = self._start + self.now + self._wall_offset
-        self.clock.mono = self.now / SECOND
-        self.clock.highest = max(self.clock.highest, self.clock.wall)
+        clock = self.clock
+        clock.wall = self._start + self.now + self._wall_offset
+        clock.mono = self.now / SECOND
+        if clock.wall > clock.highest:
+            clock.highest = clock.wall
 
     def time(self) -> float:
         return self.now / SECOND
@@ -160,8 +173,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None), context=_OUTSIDE)
+        self._tasks.append(task)
+        if len(self._tasks) > self._max_tasks:
+            self._tasks = [other for other in self._tasks if not other.done()]
+            self._max_tasks = 2 * len(self._tasks) + _MIN_TASKS
         return task
 
     def run_in_executor(  # type: ignore[override]
@@ -192,7 +207,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """End all tasks without effects on other objects, so that thousands of simulations do not pile up."""
         self._closed = True
         self._heap.clear()
-        for task in list(self._tasks):
+        for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine: Any = task.get_coro()
             for _ in range(_MAX_CLOSES):

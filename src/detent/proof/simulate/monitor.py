@@ -1,7 +1,7 @@
 """The InvariantMonitor of a simulation: reads the raw tables after every commit and reports broken invariants."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -30,8 +30,9 @@ class InvariantMonitor:
         clock: ManualClock,
         limits: Sequence[Limit] = (),
         keep: Micros | None = None,
+        quotas: Mapping[str, int] | None = None,
     ) -> None:
-        """keep: how long after its end a job may be deleted; None: never."""
+        """keep: how long after its end a job may be deleted; None: never. quotas: tenant -> most unfinished jobs."""
         self._connection = connection
         self._tables = {name: ContractTable(contract) for name, contract in contracts.items()}
         self._clock = clock
@@ -42,7 +43,8 @@ class InvariantMonitor:
         self._leases: dict[str, Micros] = {}
         self._schedules = ScheduleMonitor(connection)
         self._contracts = contracts
-        self._limits = LimitCheck(limits)
+        self._limits, self._has_limits = LimitCheck(limits), bool(limits)
+        self._quotas = quotas or {}
         self._total_changes = -1
         self._keep = keep
         self._deleted: set[str] = set()
@@ -50,10 +52,14 @@ class InvariantMonitor:
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.events = 0
         self.acknowledged: set[str] = set()
+        self.unfinished: set[str] = set()
+        """Jobs that have not ended, by the rows last checked."""
         self.violations: list[Finding] = []
+        self.on_violation: Callable[[], object] = lambda: None
 
     def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
         self.violations.append(Finding(job_id, seq, rule, detail))
+        self.on_violation()
 
     def check_commit(self) -> list[EventRow]:
         """Check what the last transaction wrote; the events it added."""
@@ -67,6 +73,7 @@ class InvariantMonitor:
         for job_id in dict.fromkeys(event.job_id for event in new_events):
             self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
         self._check_limits(new_events)
+        self._check_quotas(new_events)
         self._check_deleted()
         for finding in self._schedules.check_commit():
             self.report(*finding)
@@ -104,8 +111,17 @@ class InvariantMonitor:
             self.report(*finding, row.version)
         if before is not None:
             self._check_settling_token(row, new_events)
+        self._check_version(row, new_events)
         self._rows[job_id] = row
+        (self.unfinished.discard if row.phase == Phase.FINAL else self.unfinished.add)(job_id)
         self._results[job_id] = self._token_and_result(job_id)
+
+    def _check_version(self, row: JobRow, new_events: list[EventRow]) -> None:
+        """A job that a worker of the old version cannot run is handed back, it does not fail."""
+        for event in new_events:
+            failed = _UNBOUND in (event.data or "") and json.loads(event.data or "{}").get("error_code") == _UNBOUND
+            if failed and event.source and self._contracts[row.contract].edge(event.source, Move.RELEASE):
+                self.report(row.id, "version.failed", "a job failed because an old version cannot run it", event.seq)
 
     def _check_event(self, table: ContractTable, before: JobRow | None, event: EventRow) -> None:
         """A lease is not expired before its end, and a job is not claimed before it is due."""
@@ -138,8 +154,28 @@ class InvariantMonitor:
             if token != holder:
                 self.report(row.id, "settle.stale", f"{token} settled a job held under {holder}", row.version)
 
+    def _check_quotas(self, new_events: Sequence[EventRow]) -> None:
+        """A commit that creates jobs leaves their tenant within its quota. Endless waits do not count."""
+        created = [self._rows[event.job_id].tenant_id for event in new_events if event.source is None]
+        for tenant in {*created} & self._quotas.keys():
+            rows = [row for job_id in self.unfinished if (row := self._rows[job_id]).tenant_id == tenant]
+            backlog = sum(row.phase != Phase.BLOCKED or row.due_at is not None for row in rows)
+            if backlog > (most := self._quotas[tenant]):
+                self.report("", "quota.exceeded", f"{backlog} unfinished jobs of {tenant}, at most {most} are allowed")
+
+    def fingerprint(self) -> list[Any]:
+        """Numbers that any committed change of jobs alters."""
+        return self._connection.execute(_FINGERPRINT).fetchall()
+
+    def check_rolled_back(self, before: list[Any]) -> None:
+        """A transaction that failed in the middle has changed nothing."""
+        if (after := self.fingerprint()) != before:
+            self.report("", "batch.torn", f"a failed transaction changed {before[0]} to {after[0]}")
+
     def _check_limits(self, new_events: Sequence[EventRow]) -> None:
         """What limits bound is counted from the log, in commit order."""
+        if not self._has_limits:
+            return
         for event in new_events:
             for contract, *kind in self._connection.execute(_KIND, (event.job_id,)):
                 step = Step(event.job_id, event.at, contract, event.source, event.target, JobKind(*kind))
@@ -208,6 +244,10 @@ class InvariantMonitor:
 
 
 _MISSING = object()
+_UNBOUND = "PAYLOAD_INVALID"
+_FINGERPRINT = """SELECT count(*), sum(version), sum(lease_until), (SELECT max(n) FROM detent_events),
+(SELECT count(*) FROM detent_keys), (SELECT count(*) FROM detent_steps), (SELECT count(*) FROM detent_signals),
+(SELECT count(*) FROM detent_fires), (SELECT count(*) FROM detent_dead_letters) FROM detent_jobs"""
 _KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
 _STEPS = (
     "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase "

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Contract, Phase
+from detent.core.contract.model import Contract, Move, Phase
 from detent.core.errors import DetentError, StaleLease, StoreRefused, StoreUnavailable
 from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
@@ -27,7 +27,7 @@ from detent.stores.sqlite.session import Act, Session
 from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, ForeignWorker, Operator, Producer
-from .config import LIMITS, Config
+from .config import LIMITS, QUOTAS, Config
 from .loop import MS, SECOND, Process, new_loop
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
@@ -35,11 +35,17 @@ from .stream_server import SimulatedTransport, StreamServer
 from .workers import OrchestratorProcess, WorkerProcess
 
 T = TypeVar("T")
-SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock", "stream restart", "orchestrator crash")
-"""Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
+SCHEDULED_FAULTS = (
+    "crash", "stall", "stall", "heart", "stop", "clock", "deploy", "outage", "slow disk",
+    "stream restart", "stream outage", "orchestrator crash",
+)  # fmt: skip
+"""Faults injected at random times, stalls twice as often as the others; the other kinds hit a call."""
+_MAX_QUEUE: Micros = 6 * SECOND
+"""The longest that calls wait for a slow disk."""
 _LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
 _OLD_SHARE = 0.15
+_END_CHECK: Micros = 50 * MS
 DRAIN_TIMEOUT: Micros = 240 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
 
@@ -60,9 +66,14 @@ class Simulation:
         self.connection = store.session.connection
         for limit in LIMITS[: config.limits]:
             run_all(self.engine.limits.set(Scope("world"), **limit))
+        for tenant, most in QUOTAS[: config.quotas]:
+            run_all(self.engine.limits.set_quota(tenant, Scope("world"), max_backlog=most))
         limits = run_all(self.engine.limits.list())
         keep = None if config.keep_seconds is None else config.keep_seconds * SECOND
-        self.monitor = InvariantMonitor(self.connection, self.engine.contracts, self.clock, limits, keep)
+        self.monitor = InvariantMonitor(
+            self.connection, self.engine.contracts, self.clock, limits, keep, dict(QUOTAS[: config.quotas])
+        )
+        self.monitor.on_violation = self.loop.stop
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
         self.trace: list[str] | None = [] if keep_trace else None
@@ -71,6 +82,9 @@ class Simulation:
         self.notify_random = self.random_stream("notify")
         self._fault_random = self.random_stream("chaos")
         self._faults_healed = False
+        self._store_down_until: Micros = 0
+        self._disk_slow_until: Micros = 0
+        self._disk_free_at: Micros = 0
         self._job_numbers: dict[str, int] = {}
         self._grants: dict[tuple[str, str], str] = {}
         self._process_count = 0
@@ -100,10 +114,10 @@ class Simulation:
         operators = [Operator(self, f"operator-{n}") for n in range(self.config.operators)]
         planners = [ScheduleOperator(self, "planner", self.config.schedules)] if self.config.schedules else []
         self._schedule_faults()
-        self.loop.run(self.config.seconds * SECOND, self._has_violation)
+        self.loop.run(self.config.seconds * SECOND)
         self._heal_faults([*producers, *operators, *planners])
-        done = lambda: self._has_violation() or self._all_ended([*producers, *planners])  # noqa: E731
-        self.loop.run(self.loop.now + DRAIN_TIMEOUT, done)
+        self._stop_when_all_ended([*producers, *planners])
+        self.loop.run(self.loop.now + DRAIN_TIMEOUT)
         for error in self.loop.errors:
             self.monitor.report("", "worker.error", error)
         for job_id, times in self.store.effects.items():
@@ -194,33 +208,40 @@ class Simulation:
         self.orchestrators = [process for process in self.orchestrators if process.alive]
         self.orchestrators.append(OrchestratorProcess(self, f"orchestrator-{self._process_count}"))
 
-    def new_worker(self, *, stream: bool = False) -> None:
+    def new_worker(self, *, stream: bool = False, old: bool | None = None) -> None:
+        """old: whether it runs the previous version of the handler; None: drawn."""
         self.workers = [worker for worker in self.workers if worker.alive]
         self._process_count += 1
         random, healed = self._fault_random, self._faults_healed
-        sweep = not stream and sum(worker.sweeps for worker in self.workers) < self.config.sweepers
-        old = "old version" in self.config.faults and not healed and random.random() < _OLD_SHARE
+        sweepers = [worker for worker in self.workers if worker.sweeps and worker.is_replaced]
+        sweep = not stream and len(sweepers) < self.config.sweepers
+        if old is None:
+            old = "old version" in self.config.faults and not healed and random.random() < _OLD_SHARE
         name = f"{'stream-' if stream else ''}worker-{self._process_count}"
         self.workers.append(WorkerProcess(self, name, sweep=sweep, stream=stream, old=old))
         if old:
             self.count_fault("old version", self.workers[-1].name)
 
     async def call_store(self, process: Process, session: Session, act: Act[T]) -> T:
-        """Send a call to the store with a delay each way; it may fail before the commit, lose its reply, or be slow."""
-        random, faults = self._store_random, self.active_faults
+        """Send a call to the store with a delay each way; it may fail, lose its reply, be slow, or kill its process."""
+        random, faults = self._store_random.random, self.active_faults
         reply: asyncio.Future[T] = self.loop.create_future()
-        request_delay, reply_delay = random.randrange(MS, 8 * MS), random.randrange(MS, 8 * MS)
-        luck = random.random()
-        if luck < 0.012 and "error before commit" in faults:
-            self.count_fault("error before commit", process.name)
+        request_delay, reply_delay = MS + int(random() * 7 * MS), MS + int(random() * 7 * MS)
+        luck = random()
+        fault = _CALL_FAULTS[int(luck * 1000)]
+        if fault is not None and fault not in faults:
+            fault = None
+        if fault == "error before commit":
+            self.count_fault(fault, process.name)
             self.loop.after(request_delay + reply_delay, lambda: _fail(reply, "before"))
             return await reply
-        reply_lost = luck > 0.988 and "error after commit" in faults
-        if 0.5 < luck < 0.506 and "slow call" in faults:
-            self.count_fault("slow call", process.name)
-            request_delay += random.randrange(12 * SECOND)
-        execute = partial(self._execute, process, session, act, reply, reply_delay, reply_lost)
-        self.loop.after(request_delay, execute)
+        if fault == "slow call":
+            self.count_fault(fault, process.name)
+            request_delay += int(random() * 12 * SECOND)
+        if self.loop.now < self._disk_slow_until:
+            self._disk_free_at = max(self.loop.now, self._disk_free_at) + int(random() * 160 * MS)
+            request_delay += min(self._disk_free_at - self.loop.now, _MAX_QUEUE)
+        self.loop.after(request_delay, partial(self._execute, process, session, act, reply, reply_delay, fault))
         return await reply
 
     def _execute(
@@ -230,14 +251,18 @@ class Simulation:
         act: Act[Any],
         reply: "asyncio.Future[Any]",
         reply_delay: Micros,
-        reply_lost: bool,
+        fault: str | None,
     ) -> None:
+        """The store executes a call. fault: one that hits this call."""
         if not process.alive and not process.calls_survive:
+            return
+        if self.loop.now < self._store_down_until:
+            self.loop.after(reply_delay, lambda: _fail(reply, "before"))
             return
         result: Any = None
         error: DetentError | None = None
         try:
-            result = session.run(act)
+            result = self._run_in_part(process, session, act) if fault == "torn batch" else session.run(act)
         except StoreRefused as refusal:
             error = refusal
             self.monitor.report("", "store.refused", refusal.message)
@@ -251,17 +276,42 @@ class Simulation:
             self.note(f"{process.name}: {', '.join(map(self._describe_event, new_events))}")
             for store in self.stores:
                 store.notify()
-        if reply_lost:
-            self.count_fault("error after commit", process.name)
+        if fault == "crash in a call" and isinstance(process, WorkerProcess) and process.alive:
+            self.count_fault(fault, process.name)
+            process.crash(self._store_random.random())
+        elif fault == "error after commit":
+            self.count_fault(fault, process.name)
             self.loop.after(reply_delay, lambda: _fail(reply, "after"))
         else:
             self.loop.after(reply_delay, lambda: _answer(reply, result, error))
+
+    def _run_in_part(self, process: Process, session: Session, act: Act[T]) -> T:
+        """The store fails after a few statements of the transaction, unless it has fewer."""
+        left, failed = 1 + int(self._store_random.random() * 25), False
+
+        def on_statement(_: Any, sql: str, __: Any) -> bool:
+            nonlocal left, failed
+            left -= 1
+            failed = left <= 0
+            if failed and sql != "ROLLBACK":
+                raise StoreUnavailable("injected fault: the store failed in the middle of a transaction")
+            return True
+
+        before = self.monitor.fingerprint()
+        self.connection.exec_trace = on_statement
+        try:
+            return session.run(act)
+        finally:
+            self.connection.exec_trace = None
+            if failed:
+                self.count_fault("torn batch", process.name)
+                self.monitor.check_rolled_back(before)
 
     def _schedule_faults(self) -> None:
         random = self._fault_random
         moment = 0.0
         while moment < self.config.seconds:
-            moment += random.expovariate(1 / 3.0)
+            moment += random.expovariate(1 / 2.0)
             kind, luck = random.choice(SCHEDULED_FAULTS), random.random()
             if kind in self.config.faults:
                 self.loop.after(int(moment * SECOND), partial(self._inject_fault, kind, luck))
@@ -275,10 +325,21 @@ class Simulation:
             self.count_fault(kind, f"{span} µs")
             self.loop.jump_wall_clock(span)
             return
-        if kind == "stream restart":
-            if self.config.orchestrators:
+        if kind in ("outage", "slow disk"):
+            end = self.loop.now + int((1 + luck * 6) * SECOND)
+            self.count_fault(kind, f"for {1 + luck * 6:.1f} s")
+            if kind == "outage":
+                self._store_down_until = end
+            else:
+                self._disk_slow_until = end
+            return
+        if kind in ("stream restart", "stream outage"):
+            if self.config.orchestrators and kind == "stream restart":
                 self.count_fault(kind, "all data lost" if luck < 0.3 else "the last writes lost")
                 self.stream_server.restart(lose_all=luck < 0.3)
+            elif self.config.orchestrators:
+                self.count_fault(kind, f"for {1 + luck * 6:.1f} s")
+                self.stream_server.down_until = self.loop.now + int((1 + luck * 6) * SECOND)
             return
         if kind == "orchestrator crash":
             for process in self.orchestrators[:1]:
@@ -292,6 +353,10 @@ class Simulation:
         if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
             # perhaps between reading a due schedule and firing it
             targets = [process for process in workers if process.sweeps]
+        if kind == "heart":
+            targets = [process for process in workers if process.runs_steps]
+            if not targets:
+                self.loop.after(SECOND // 2, lambda: self._inject_fault(kind, luck))
         if not targets:
             return
         target = targets[int(luck * len(targets))]
@@ -299,11 +364,13 @@ class Simulation:
         if kind == "stall":
             target.stall(int((2 + luck * 28) * SECOND))
         elif kind == "crash":
-            target.calls_survive = luck < 0.5
-            target.kill()
-            target.replace_after(int(luck * 5 * SECOND))
+            target.crash(luck)
+        elif kind == "deploy":
+            target.drain()
+            self.new_worker(stream=target.stream, old=not target.old and "old version" in self.config.faults)
         elif kind == "heart":
-            target.no_heartbeat_until = self.loop.now + int((6 + luck * 10) * SECOND)
+            target.no_heartbeat_until = target.slow_until = self.loop.now + int((6 + luck * 10) * SECOND)
+            target.answer_delay = int((3 + luck * 2) * SECOND)
         else:
             target.stop()
 
@@ -313,6 +380,7 @@ class Simulation:
             return
         self.note("no more faults from here on")
         self._faults_healed = True
+        self._store_down_until = self._disk_slow_until = self.stream_server.down_until = 0
         for client in clients:
             client.faults_healed = True
         for process in self.workers:
@@ -323,10 +391,11 @@ class Simulation:
     def _has_violation(self) -> bool:
         return bool(self.monitor.violations)
 
-    def _all_ended(self, clients: list[Producer | ScheduleOperator]) -> bool:
-        """Every client is done and every job is final; the jobs are read at every 16th step only."""
-        done = all(client.done for client in clients)
-        return done and self.loop.steps % 16 == 0 and not self.monitor.unfinished_jobs()
+    def _stop_when_all_ended(self, clients: list[Producer | ScheduleOperator]) -> None:
+        """End the run when every client is done and every job is final."""
+        if all(client.done for client in clients) and not self.monitor.unfinished:
+            self.loop.stop()
+        self.loop.after(_END_CHECK, lambda: self._stop_when_all_ended(clients))
 
 
 class SimulatedStore(ControlledStore):
@@ -410,7 +479,7 @@ class WaitResolver(Client):
         self.start(self._resolve_waits())
 
     async def _resolve_waits(self) -> None:
-        engine = self.engine
+        engine, hurries = self.engine, self.simulation.config.hurries
         for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses.list_pauses()):
             await engine.limits.resume(kind, name, self.scope)
         while True:
@@ -421,12 +490,20 @@ class WaitResolver(Client):
                     if row.status in contract.approval_statuses:
                         for person in ("closer", "other closer"):
                             await engine.approvals.approve(row.id, Scope(person))
-                    elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
+                    elif row.phase == Phase.BLOCKED and row.wait_name and (hurries or row.due_at is None):
                         await engine.jobs.signal(row.id, row.wait_name, self.scope)
+                    elif hurries and row.phase == Phase.CLAIMABLE and (row.due_at or 0) > engine.store.now():
+                        end = engine.jobs.abort if contract.edge(row.status, Move.FAIL) else engine.jobs.cancel
+                        await end(row.id, self.scope)
                 except DetentError:
                     continue
 
 
+_CALL_FAULTS: list[str | None] = [
+    *["error before commit"] * 12, *["torn batch"] * 20, *["crash in a call"] * 2, *["slow call"] * 6,
+    *["error after commit"] * 12, *[None] * 948,
+]  # fmt: skip
+"""The fault that hits a call, by the thousandth that the call draws."""
 _TRACEBACK = re.compile(r'"(?:traceback|settlement)":"(?:[^"\\]|\\.)*"')
 """Tracebacks, and the digests of settlements that contain them, differ between machines and versions of Python."""
 _DIGESTED_TABLES = (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .simulation import Simulation
 
 T = TypeVar("T")
+V = TypeVar("V")
 _RESULT_IDLE: Micros = 3 * SECOND
 _LOST_SPAN: Micros = SECOND
 """A restart loses the writes of up to so long before it."""
@@ -85,6 +86,7 @@ class StreamServer:
         self.tasks, self.results = _Stream(), _Stream()
         self.epoch: str | None = None
         self.run = 1
+        self.down_until: Micros = 0
 
     @property
     def run_id(self) -> str:
@@ -110,6 +112,9 @@ class StreamServer:
 
         def execute() -> None:
             if not process.alive and not process.calls_survive:
+                return
+            if loop.now < self.down_until:
+                loop.after(reply_delay, lambda: _fail(reply))
                 return
             result = function()
             if luck > 0.98 and "stream error" in faults:
@@ -155,6 +160,23 @@ class SimulatedTransport:
     async def _call(self, function: Callable[[], T]) -> T:
         return await self._server.call(self._process, function)
 
+    async def _call_each(self, function: Callable[[V], object], values: Sequence[V]) -> str:
+        """One command per value, sent together; the server may fail after some of them. Returns the run id."""
+        server, simulation = self._server, self._server.simulation
+        torn = len(values) > 1 and server.random.random() < 0.08 and "torn batch" in simulation.active_faults
+
+        def execute() -> str:
+            for value in values[: server.random.randrange(len(values))] if torn else values:
+                function(value)
+            if torn:
+                simulation.count_fault("torn batch", self._process.name)
+            return server.run_id
+
+        run_id = await self._call(execute)
+        if torn:
+            raise StreamUnavailable("injected fault: the stream server failed in the middle of a batch")
+        return run_id
+
     @property
     def _now(self) -> Micros:
         return self._server.simulation.loop.now
@@ -183,13 +205,13 @@ class SimulatedTransport:
         return None
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None:
-        def acknowledge() -> None:
+        def acknowledge(message_id: str) -> None:
             if not self._foreign:
-                self._server.simulation.monitor.check_acknowledged(message_ids)
-            self._server.tasks.drop(message_ids)
+                self._server.simulation.monitor.check_acknowledged([message_id])
+            self._server.tasks.drop([message_id])
 
         if message_ids:
-            await self._call(acknowledge)
+            await self._call_each(acknowledge, message_ids)
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         await self._call(partial(self._keep_alive, consumer, message_ids))
@@ -213,24 +235,18 @@ class SimulatedTransport:
     async def remove_consumer(self, consumer: str) -> None: ...
 
     async def publish(self, tasks: Sequence[TaskMessage]) -> str:
-        def publish() -> str:
-            for task in tasks:
-                twice = self._server.random.random() < 0.03 and "stream error" in self._server.simulation.active_faults
-                for _ in range(2 if twice else 1):
-                    self._server.tasks.add({k: str(v) for k, v in task._asdict().items()}, self._now)
-            return self._server.run_id
+        def publish(task: TaskMessage) -> None:
+            twice = self._server.random.random() < 0.03 and "stream error" in self._server.simulation.active_faults
+            for _ in range(2 if twice else 1):
+                self._server.tasks.add({k: str(v) for k, v in task._asdict().items()}, self._now)
 
-        return await self._call(publish)
+        return await self._call_each(publish, tasks)
 
     async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str:
         return await self._call(lambda: self._server.run_id)
 
     async def publish_results(self, results: Sequence[Mapping[str, str]]) -> None:
-        def publish() -> None:
-            for result in results:
-                self._server.results.add(result, self._now)
-
-        await self._call(publish)
+        await self._call_each(lambda result: self._server.results.add(result, self._now), results)
 
     async def read_results(self, consumer: str, count: int, block: float) -> list[Result]:
         def claim_idle() -> list[_Entry]:

@@ -1,6 +1,7 @@
 """The real Worker in virtual time, with its heartbeat, sweeper and maintenance: only threads are replaced."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from detent.worker.runner import Runner
 from detent.worker.state import Batch, HeartbeatAnswer
 from detent.worker.worker import Worker
 
-from .handler import HANDLER, JOB_TYPE, OLD_HANDLER
+from .handler import HANDLER, JOB_TYPE, OLD_HANDLER, has_slices
 from .loop import MS, SECOND, Process
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ class WorkerProcess(Process):
         """True: it runs the previous version of the handler, which cannot run every payload."""
         self.no_heartbeat_until: Micros = 0
         """Heartbeats are suppressed up to this time (fault "heart")."""
+        self.answer_delay: Micros = 0
+        """How much later the answer to the next heartbeat arrives, which is the last one before they are suppressed."""
         self.random = simulation.random_stream(name)
+        self.is_replaced = True
+        """Whether another process takes its place when its worker has ended."""
         self.worker: SimulatedWorker = self.call(self._new_worker)
         self.start(self._run())
 
@@ -57,7 +62,7 @@ class WorkerProcess(Process):
             "process": self,
             "slots": config.slots,
             "clock": simulation.clock,
-            "config": Settings(retention=config.retention, retention_interval_seconds=5.0),
+            "config": Settings(config.alerts, retention=config.retention, retention_interval_seconds=5.0),
             "block_warning_seconds": 0.0,
             "grace_seconds": _GRACE_SECONDS,
             "cancel_grace_seconds": _CANCEL_GRACE_SECONDS,
@@ -71,19 +76,39 @@ class WorkerProcess(Process):
 
     async def _run(self) -> None:
         await self.worker.run(handle_signals=False)
-        self.replace_after(SECOND)
+        if self.is_replaced:
+            self.replace_after(SECOND)
         self.kill()
 
     def replace_after(self, span: Micros) -> None:
         self.loop.after(span, lambda: self.simulation.new_worker(stream=self.stream))
 
+    @property
+    def runs_steps(self) -> bool:
+        """Whether it runs a handler with several steps that has no timeout."""
+        jobs = [(held.claimed, json.loads(held.claimed.payload)) for held in self.worker.state.held.values()]
+        return any(has_slices(claimed, arguments) and not claimed.timeout_ms for claimed, arguments in jobs)
+
     def stop(self) -> None:
         """As SIGTERM does."""
         self.call(self.loop.call_soon, self.worker.stop)
 
+    def drain(self) -> None:
+        """As `detent workers drain` does; its successor is running already."""
+        self.is_replaced = False
+        self.call(self.loop.call_soon, self.worker.drain)
+
+    def crash(self, luck: float) -> None:
+        """Kill the process; `luck` decides whether calls it has sent are still executed, and when it is replaced."""
+        self.calls_survive = luck < 0.5
+        self.kill()
+        self.replace_after(int(luck * 5 * SECOND))
+
 
 class SimulatedWorker(Worker):
     """Tells the simulation of each claim and batch."""
+
+    tick_seconds = 0.3
 
     def __init__(
         self, engine: Engine, handlers: Mapping[str, Handler], *, process: WorkerProcess, **options: Any
@@ -93,18 +118,36 @@ class SimulatedWorker(Worker):
         super().__init__(engine, handlers, **options)
         self.id = process.name
         self._runner = SimulatedRunner(process)
+        self.background.sweeper._interval = process.simulation.config.sweep_seconds
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         def later(answer: HeartbeatAnswer) -> None:
             """A handler that blocks the event loop delays the answers of the heartbeat's thread."""
-            random = self.process.random
+            simulation, random = self.simulation, self.process.random
             longest = 6 * SECOND if random.random() < 0.1 else 20 * MS
-            loop.call_later(random.randrange(longest) / SECOND, self._on_heartbeat_answer, answer)
+            least, self.process.answer_delay = self.process.answer_delay, 0
+            delay = least + random.randrange(longest)
+            loop.call_later(delay / SECOND, self._on_heartbeat_answer, answer)
+            if random.random() < 0.04 and "repeated reply" in simulation.active_faults:
+                simulation.count_fault("repeated reply", self.id)
+                loop.call_later(random.randrange(9 * SECOND) / SECOND, self._on_heartbeat_answer, answer)
 
         lease_clock, row = self._lease_clock, self.registration_row
         heartbeat = SimulatedHeartbeat(self.engine, self.state, lease_clock, row, later, self._on_command, listener)
         heartbeat.process = self.process
         return heartbeat
+
+    def _on_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
+        """A lease counts from the moment at which its heartbeat was sent, however late the answer arrives."""
+        leases = {job_id: held.lease for job_id, held in self.state.held.items()}
+        before = {job_id: lease.confirmed for job_id, lease in leases.items()}
+        super()._on_heartbeat_answer(answer)
+        for job_id, lease in leases.items():
+            if lease.confirmed not in (before[job_id], answer.extended_at):
+                detail = (
+                    f"{self.id} counts a lease from {lease.confirmed}, its heartbeat was sent at {answer.extended_at}"
+                )
+                self.simulation.monitor.report(job_id, "lease.trusted", detail)
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         monitor = self.simulation.monitor
@@ -156,7 +199,8 @@ class SimulatedHeartbeat(Heartbeat):
         await asyncio.sleep(seconds)
 
     async def send(self) -> None:
-        if self.process.loop.now >= self.process.no_heartbeat_until:
+        process = self.process
+        if process.loop.now >= process.no_heartbeat_until or process.answer_delay:
             await super().send()
 
 
