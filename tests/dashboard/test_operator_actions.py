@@ -128,18 +128,20 @@ def submit_failing(site: Site, number: int, queue: str, **fields: Any) -> None:
 def test_bulk_actions_on_dead_letters(site: Site) -> None:
     submit_failing(site, 2, "two-people", contract="streams", max_retries=0)
     submit_failing(site, 1, "two-people", contract="gate-b2")
-    page = site.sign_in("ana", "dead-letters?q=queue:two-people")
+    page = site.sign_in("ana", "dead-letters?view=list&q=queue:two-people")
     expect(page.locator("tbody tr")).to_have_count(3)
     page.click("[data-action=discard-all]")
-    expect(page.locator("dialog h2")).to_have_text("Discard 2 dead letters")
-    expect(page.locator("dialog p").first).to_contain_text("1 dead letter requires two people")
+    expect(page.locator("dialog h2")).to_have_text("Discard 3 dead letters")
+    expect(page.locator("dialog p").first).to_contain_text("1 of them needs two people")
     page.click("dialog button[type=submit]")
     expect(page.locator("dialog")).to_have_count(1)  # a reason is required
     submit_dialog(page, reason="test cards")
-    expect(last_toast(page)).to_contain_text("2 dead letters discarded.")
+    expect(last_toast(page)).to_contain_text("2 dead letters discarded. 1 proposed to be discarded")
     expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("ana proposed to discard it")
     page.click("[data-action=discard-all]")
-    expect(last_toast(page)).to_contain_text("None of these can be processed in bulk.")
+    submit_dialog(page, reason="my own proposal")
+    expect(last_toast(page)).to_contain_text("1 was refused.")
     page.click("[data-action=requeue-all]")
     expect(page.locator("dialog h2")).to_have_text("Requeue 1 dead letter")
     submit_dialog(page, reason="once more")
@@ -147,7 +149,7 @@ def test_bulk_actions_on_dead_letters(site: Site) -> None:
     dead_letters = site.call("GET", "dlq/items?queue=two-people")["items"]
     statuses = [dead_letter["status"] for dead_letter in dead_letters]
     assert statuses.count("discarded") == 2 and statuses.count("requeued") == 1
-    page.click("[data-status=discarded]")
+    page.click("[data-value=discarded]")
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("[data-action=discard-all]")).not_to_be_visible()
     assert_no_errors(page)
