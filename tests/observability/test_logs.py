@@ -15,7 +15,8 @@ import pytest
 import detent
 from detent import Context, Detent, Fail
 from detent.engine import Submission
-from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
+from detent.engine.reads.views import CAPTURED
+from detent.observability.job_logs import MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
 from detent.proof.verify.verify import verify
 from support.waiting import until
 from support.worker.running import working
@@ -145,6 +146,28 @@ async def test_captured_lines_are_stored_even_of_a_failed_job(app: Detent, log_l
         assert note["execution_no"] == 1 and note["note"]
     assert await notes(other) == []
     assert (await verify((await app.ready()).store)).ok
+
+
+async def test_lines_are_stored_while_the_job_runs(app: Detent, log_lines: Lines) -> None:
+    release = asyncio.Event()
+
+    @app.job("long", capture_logs=True)
+    async def long(ctx: Context) -> None:
+        library.info("begun")
+        await release.wait()
+        library.info("done")
+
+    async def messages() -> list[str]:
+        store = (await app.ready()).store
+        return [line.message for line in await store.read(lambda tx: tx.output.last_log_lines(handle.id, 10))]
+
+    async with working(app):
+        handle = await long.enqueue()
+        await until(messages)
+        assert await messages() == ["begun"] and not await _ended(handle)
+        release.set()
+        await handle.result(10)
+    assert await messages() == ["begun", "done"]
 
 
 async def _ended(handle: Any) -> bool:

@@ -107,8 +107,8 @@ async def test_a_safe_handler_passes_at_every_point(name: str) -> None:
     assert report.expected.effects["charge"] == 1
     names = [str(point) for point in report.points]
     assert names[:2] == [
-        "before call 1 (write: add_notes 'progress')",
-        "after call 1 (write: add_notes 'progress')",
+        "before call 1 (write: put_progress)",
+        "after call 1 (write: put_progress)",
     ]
     assert "after call 2 (read: signal 'confirmed')" in names
     assert "before call 3 (settlement: Waits)" in names
@@ -118,7 +118,7 @@ async def test_a_safe_handler_passes_at_every_point(name: str) -> None:
 async def test_waits_sleeps_and_progress_are_all_crash_points() -> None:
     calls = {point.call for point in (await crash_report("order", {"number": 7}, signals=CONFIRMED)).points}
     assert calls == {
-        "write: add_notes 'progress'",
+        "write: put_progress",
         "read: signal 'confirmed'",
         "read: signal 'cool down'",
         "read: steps",
@@ -146,8 +146,8 @@ async def test_an_effect_that_happens_twice_is_reported_with_its_points() -> Non
 async def test_another_result_is_reported() -> None:
     report = await crash_report("forgetful")
     assert [str(finding.point) for finding in report.findings] == [
-        "before call 1 (write: add_notes 'progress')",
-        "after call 1 (write: add_notes 'progress')",
+        "before call 1 (write: put_progress)",
+        "after call 1 (write: put_progress)",
         "before call 2 (settlement: Succeeded)",
     ]
     assert all(finding.problem == "result is '2' instead of '1'" for finding in report.findings)

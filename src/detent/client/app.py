@@ -168,7 +168,7 @@ class Detent(Scheduling, Limited, Hooked):
         give_up_on: an exception class, or a tuple of them, that fails the job without a retry. Default: none.
         retry_on: an exception class, or a tuple of them, that is retried although the contract treats its error code as
             permanent. Other exceptions are retried as the contract says. Default: none.
-        capture_logs: True stores the log lines of each execution with its job, at most 200 lines and 32 KiB. Default
+        capture_logs: True stores the last log lines of each execution with its job, at most 200 and 32 KiB. Default
             False.
         park_seconds: a wait that may last longer than this many seconds is parked: a status of its own, for display,
             where the contract has one. Default: that of the app, 60.

@@ -213,7 +213,7 @@ SignalKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A recorded step of a handler. result: its JSON text once it is finished."""
+    """A recorded step of a handler. result: its JSON text once it is finished. at: when it was recorded."""
 
     job_id: str
     name: str
@@ -222,6 +222,31 @@ class Step:
     finished: bool
     execution_no: int
     at: Micros
+    started_at: Micros | None = None
+    """When its function was called first; None to record: the time of the record. Never after `at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is, as its handler reported last. share: from 0 to 1."""
+
+    job_id: str
+    execution_no: int
+    share: float
+    message: str
+    at: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A captured log line. n: its number within its execution, from 1."""
+
+    execution_no: int
+    n: int
+    at: Micros
+    level: str
+    logger: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ from typing import TypeVar
 from detent.core.access import same_person
 from detent.core.approval import Approval
 from detent.core.errors import InvalidInput
-from detent.core.job import DeadLetter, Event, Job, Note
+from detent.core.job import DeadLetter, Event, Job, Note, Progress
 from detent.ports.access import AuditRow
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
 Entry = TypeVar("Entry", Event, Note)
-_SHOWN_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code", "due_at", "charged"})
+_SHOWN_DATA = frozenset(
+    {"error_code", "error_class", "retryable", "approved", "reason_code", "due_at", "charged", "started_at", "share"}
+)
 """The data of events and notes that is shown: codes and times, never texts from a handler."""
 _HIDDEN_AUDIT_DATA = frozenset({"payload", "digest"})
 
@@ -49,6 +51,10 @@ def redact_job(job: Job) -> Job:
 def redact_entry(entry: Entry) -> Entry:
     data = entry.data
     return replace(entry, data=data and {name: value for name, value in data.items() if name in _SHOWN_DATA})
+
+
+def redact_progress(progress: Progress) -> Progress:
+    return replace(progress, message="")
 
 
 def redact_dead_letter(item: DeadLetter) -> DeadLetter:

@@ -17,8 +17,8 @@ from detent.core.options.spans import seconds_of
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
 from detent.engine.execution.settle import Settlement, settle_or_raise
-from detent.engine.execution.steps import add_note, has_no_recorded_steps
-from detent.engine.reads.why import PROGRESS, TIMER
+from detent.engine.execution.steps import has_no_recorded_steps, record_progress
+from detent.engine.reads.why import TIMER
 from detent.engine.submit.submission import check_name
 from detent.ports.store import OpenTransaction
 
@@ -313,8 +313,8 @@ class Context(ChildCalls, ApprovalCalls):
     async def progress(self, share: float, message: str = "") -> None:
         """Report how far the job is: `share` from 0 to 1, and a message of at most 500 characters.
 
-        Written beside the job's log at most once a second; further calls do nothing, as do calls while a transaction
-        is open. Shown by `detent jobs why` and on the dashboard.
+        Written at most once a second, over the report before; further calls do nothing, as do calls while a transaction
+        is open. Shown by `detent jobs why`, in the job's log as one entry, and as a bar on the dashboard.
 
             await ctx.progress(0.4, "4,000 of 10,000 rows")
 
@@ -328,7 +328,6 @@ class Context(ChildCalls, ApprovalCalls):
         if any(scope.transaction is not None for scope in self.scopes):
             return  # SQLite has one writer, and this handler holds it
         self._progress_at = now
-        data = {"share": max(0.0, min(1.0, share)), "message": message[:500]}
-        if not await add_note(self._engine, self._claimed, PROGRESS, data):
+        if not await record_progress(self._engine, self._claimed, share, message):
             self._lease.lost = "lease lost"
         self._lease.raise_if_lost(self.job_id, "progress")

@@ -19,7 +19,7 @@ from detent.core.errors import (
     StepOrphaned,
     check_number,
 )
-from detent.core.job import Step
+from detent.core.job import Micros, Step
 from detent.core.options.backoff import Exponential, backoff_text, parse_backoff
 from detent.core.options.spans import seconds_of
 from detent.engine.execution import steps as acts
@@ -90,6 +90,7 @@ class StepCall:
     function: Callable[[], Any]
     """The user's function with its arguments; plain or async."""
     policy: StepRetries = NO_RETRIES
+    started_at: Micros | None = None
 
 
 class Steps:
@@ -116,7 +117,8 @@ class Steps:
         numbered = self._names.check_and_number(name, "step name")
         self._called.add(numbered)
         bound = partial(function, *args, **kwargs)
-        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function), bound, policy)
+        started_at = self._engine.store.now()
+        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function), bound, policy, started_at)
 
     def seconds_before_retry(self, call: StepCall, attempt: int, error: Exception) -> float | None:
         """The pause before the function of a step is called again after this error; None: the error is final."""
@@ -224,7 +226,7 @@ class Steps:
 
     def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
-        return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
+        return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now, call.started_at)
 
 
 def _unfinished(step: Step) -> OnceUnfinished:

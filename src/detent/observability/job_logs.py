@@ -1,21 +1,28 @@
 """Log lines with the id of their job: as text or JSON on stderr, and stored with the job if it captures logs."""
 
+import asyncio
 import json
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import Context, ContextVar
+from threading import Lock
 from typing import Any
 
+from detent.core.errors import DetentError
+from detent.core.job import LogLine, Micros
 from detent.core.times import iso
 from detent.engine import Engine
-from detent.engine.execution.steps import add_note
 from detent.ports.claims import Claimed
+from detent.ports.tx import OutputTable
+
+log = logging.getLogger("detent.observability.job_logs")
 
 TEXT, JSON = "text", "json"
-CAPTURED = "log"
-"""The name of the note that holds the captured lines of an execution."""
+STORE_SECONDS = 1.0
+"""How often the new lines of a running execution are stored."""
 MAX_LINES = 200
 MAX_BYTES = 32_768
 MAX_LINE = 2_000
@@ -92,23 +99,36 @@ def _job_fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class Capture:
-    """Collects the first log lines of one execution, up to MAX_LINES and MAX_BYTES, and counts the others."""
+    """Holds the last log lines of one execution, up to MAX_LINES and MAX_BYTES. Lines may come from other threads."""
 
-    def __init__(self) -> None:
-        self.lines: list[dict[str, str]] = []
-        self.left_out = 0
-        self._bytes = 0
+    def __init__(self, execution_no: int) -> None:
+        self.lines: deque[LogLine] = deque()
+        self._execution_no = execution_no
+        self._count = self._bytes = 0
+        self._lock = Lock()
 
     def add(self, record: logging.LogRecord) -> None:
-        if len(self.lines) >= MAX_LINES or self._bytes >= MAX_BYTES:
-            self.left_out += 1
-            return
         message = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             message = f"{message} ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
         message = message[:MAX_LINE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
-        self._bytes += len(message)
-        self.lines.append({"at": _time(record), "level": record.levelname, "logger": record.name, "message": message})
+        self._append(int(record.created * 1_000_000), record.levelname, record.name, message)
+
+    def _append(self, at: Micros, level: str, logger: str, message: str) -> None:
+        with self._lock:
+            self._count += 1
+            self._bytes += len(message)
+            self.lines.append(LogLine(self._execution_no, self._count, at, level, logger, message))
+            while len(self.lines) > MAX_LINES or (self._bytes > MAX_BYTES and len(self.lines) > 1):
+                self._bytes -= len(self.lines.popleft().message)
+
+    def lines_after(self, n: int) -> list[LogLine]:
+        with self._lock:
+            return [line for line in self.lines if line.n > n]
+
+    def take_over(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            self._append(line.at, line.level, line.logger, line.message)
 
 
 class _CaptureHandler(logging.Handler):
@@ -127,12 +147,12 @@ _handler = _CaptureHandler()
 
 
 @contextmanager
-def capturing() -> Iterator[Capture]:
+def capturing(execution_no: int) -> Iterator[Capture]:
     """Collect the lines logged inside, also in tasks and threads that run with a copy of this context."""
     root = logging.getLogger()
     if _handler not in root.handlers:
         root.addHandler(_handler)
-    capture = Capture()
+    capture = Capture(execution_no)
     token = _capture.set(capture)
     try:
         yield capture
@@ -140,15 +160,58 @@ def capturing() -> Iterator[Capture]:
         _capture.reset(token)
 
 
-def merge_captured(other: Capture) -> None:
+def merge_captured(lines: Iterable[LogLine]) -> None:
     """Add what another process captured to the Capture of the execution that runs here."""
     capture = _capture.get()
     if capture is not None:
-        capture.lines += other.lines
-        capture.left_out += other.left_out
+        capture.take_over(lines)
 
 
-async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> None:
-    """Store the captured lines as a note of the job, if this execution still holds the lease."""
-    data = {"lines": capture.lines, **({"left_out": capture.left_out} if capture.left_out else {})}
-    await add_note(engine, claimed, CAPTURED, data)
+@asynccontextmanager
+async def storing_logs(engine: Engine, claimed: Claimed) -> AsyncIterator[None]:
+    """Capture the lines logged inside and store them with the job: new ones every second, the rest at the end."""
+    with capturing(claimed.execution_no) as capture:
+        writer = _LogWriter(engine, claimed, capture)
+        task = asyncio.create_task(writer.run(), context=Context())
+        try:
+            yield
+        finally:
+            writer.stop.set()
+            await task
+
+
+class _LogWriter:
+    """Stores the lines of one execution while it holds its lease. A failure is logged only: it must not cost the
+    result of the job, and the next try stores the same lines."""
+
+    def __init__(self, engine: Engine, claimed: Claimed, capture: Capture) -> None:
+        self.stop = asyncio.Event()
+        self._engine = engine
+        self._claimed = claimed
+        self._capture = capture
+        self._stored = 0
+
+    async def run(self) -> None:
+        while not self.stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), STORE_SECONDS)
+            try:
+                await self._store_new()
+            except DetentError as error:
+                if self.stop.is_set():
+                    log.warning("captured log lines could not be stored: %s", error)
+
+    async def _store_new(self) -> None:
+        lines = self._capture.lines_after(self._stored)
+        if lines:
+            first = self._capture.lines[0].n
+            await self._engine.store.write(lambda tx: store_lines(tx.output, self._claimed, lines, first))
+            self._stored = lines[-1].n
+
+
+async def store_lines(output: OutputTable, claimed: Claimed, lines: Sequence[LogLine], first: int) -> bool:
+    """Add these lines of an execution, and delete those before line `first`; False if it no longer holds the lease."""
+    stored = await output.add_log_lines(claimed.id, lines, claimed.token)
+    if stored and first > 1:
+        await output.trim_log_lines(claimed.id, claimed.execution_no, first)
+    return stored

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from detent.core.contract.model import Contract
-from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
+from detent.core.job import Change, DeadLetter, Event, Job, LogLine, Micros, Note, Progress, Signal, SignalKey, Step
 
 from .access import AnswerTable, AuditTable, SessionTable, TokenTable
 from .children import ApprovalTable, AwaitedTable, ChildTable
@@ -72,6 +72,10 @@ class JobTable(Protocol):
         ...
 
 
+MAX_SEQ = 2**31 - 1
+MAX_NOTE_NUMBER = 2**63 - 1
+
+
 class JobStats(Protocol):
     async def counts(self, tenant: str | None = None) -> list[StatusCount]: ...
 
@@ -106,6 +110,14 @@ class LogTable(Protocol):
     async def events(self, job_id: str) -> list[Event]: ...
     async def notes(self, job_id: str) -> list[Note]: ...
     async def add_notes(self, notes: Sequence[Note]) -> None: ...
+
+    async def last_events(self, job_id: str, limit: int, below: int = MAX_SEQ) -> list[Event]:
+        """The events before sequence number `below`, newest first."""
+        ...
+
+    async def last_notes(self, job_id: str, limit: int, below: int = MAX_NOTE_NUMBER) -> list[tuple[int, Note]]:
+        """(number, note) of the notes before number `below`, newest first."""
+        ...
 
     async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
         """The next events, and the position to continue from."""
@@ -150,6 +162,34 @@ class StepTable(Protocol):
 
     async def record_step(self, step: Step, token: str) -> bool:
         """Record a step if the token is valid and no finished step has its name; False if not."""
+        ...
+
+
+class OutputTable(Protocol):
+    """What a running execution reports beside its result: progress and log lines."""
+
+    async def put_progress(self, progress: Progress, token: str) -> bool:
+        """Overwrite the job's progress; False if the token does not hold the job."""
+        ...
+
+    async def progress_of(self, ids: Sequence[str]) -> dict[str, Progress]:
+        """The last progress by job id; jobs that reported none are absent."""
+        ...
+
+    async def add_log_lines(self, job_id: str, lines: Sequence[LogLine], token: str) -> bool:
+        """Add lines of the execution that the token holds, without those that exist; False if it holds none."""
+        ...
+
+    async def trim_log_lines(self, job_id: str, execution_no: int, first: int) -> None:
+        """Delete the lines of an execution before line number `first`."""
+        ...
+
+    async def log_lines(self, job_id: str, after: tuple[int, int], limit: int) -> list[LogLine]:
+        """The lines after (execution_no, n), oldest first."""
+        ...
+
+    async def last_log_lines(self, job_id: str, limit: int) -> list[LogLine]:
+        """The newest lines, oldest first."""
         ...
 
 
@@ -205,6 +245,7 @@ class Tx(Protocol):
     due: DueTable
     signals: SignalTable
     steps: StepTable
+    output: OutputTable
     dead_letters: DeadLetterTable
     children: ChildTable
     awaited: AwaitedTable

@@ -97,6 +97,16 @@ WHERE job_id = :job_id ORDER BY seq;
 -- name: notes
 SELECT job_id, seq, name, at, actor, execution_no, data FROM detent.notes WHERE job_id = :job_id ORDER BY n;
 
+-- name: last_events
+-- Newest first, below a sequence number. Index: primary key.
+SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM detent.event_list
+WHERE job_id = :job_id AND seq < :below ORDER BY seq DESC LIMIT :limit;
+
+-- name: last_notes
+-- Newest first, below a number. Index: notes_job.
+SELECT n, job_id, seq, name, at, actor, execution_no, data FROM detent.notes
+WHERE job_id = :job_id AND n < :below ORDER BY n DESC LIMIT :limit;
+
 -- name: signal
 SELECT job_id, name, data, actor, at, timed_out FROM detent.signals WHERE job_id = :job_id AND name = :name;
 
@@ -121,14 +131,46 @@ ORDER BY missed DESC;
 SELECT count(*) FROM detent.signals WHERE job_id = :job_id;
 
 -- name: step
-SELECT job_id, name, digest, result, finished, execution_no, at FROM detent.steps WHERE job_id = :job_id AND name = :name;
+SELECT job_id, name, digest, result, finished, execution_no, at, started_at FROM detent.steps WHERE job_id = :job_id AND name = :name;
 
 -- name: steps
-SELECT job_id, name, digest, result, finished, execution_no, at FROM detent.steps WHERE job_id = :job_id ORDER BY at, name;
+SELECT job_id, name, digest, result, finished, execution_no, at, started_at FROM detent.steps WHERE job_id = :job_id ORDER BY at, name;
 
 -- name: put_step
-INSERT INTO detent.steps (job_id, name, digest, result, finished, execution_no, at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at)
+INSERT INTO detent.steps (job_id, name, digest, result, finished, execution_no, at, started_at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at,
+  coalesce(CAST(:started_at AS bigint), CAST(:at AS bigint)))
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at;
+
+-- name: put_progress
+-- Overwrites the progress of the job if the token holds it.
+INSERT INTO detent.progress AS progress (job_id, execution_no, share, message, at)
+SELECT id, execution_no, CAST(:share AS double precision), CAST(:message AS text), CAST(:now AS bigint) FROM detent.jobs
+WHERE id = :job_id AND token = :token AND state & 3 = 1
+ON CONFLICT (job_id) DO UPDATE SET execution_no = excluded.execution_no, share = excluded.share, message = excluded.message,
+  at = excluded.at;
+
+-- name: progress
+SELECT job_id, execution_no, share, message, at FROM detent.progress WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: add_log_lines
+-- [n, at, level, logger, message] each, of the execution that the token holds.
+INSERT INTO detent.log_lines (job_id, execution_no, n, at, level, logger, message)
+SELECT j.id, j.execution_no, CAST(l.value ->> 0 AS integer), CAST(l.value ->> 1 AS bigint), l.value ->> 2, l.value ->> 3, l.value ->> 4
+FROM detent.jobs j CROSS JOIN {rows:lines} l WHERE j.id = :job_id AND j.token = :token AND j.state & 3 = 1
+ON CONFLICT DO NOTHING;
+
+-- name: trim_log_lines
+DELETE FROM detent.log_lines WHERE job_id = :job_id AND execution_no = :execution_no AND n < :first;
+
+-- name: log_lines
+-- After a position, oldest first. Index: primary key.
+SELECT execution_no, n, at, level, logger, message FROM detent.log_lines
+WHERE job_id = :job_id AND (execution_no, n) > (:execution_no, :n) ORDER BY execution_no, n LIMIT :limit;
+
+-- name: last_log_lines
+-- The newest lines, newest first. Index: primary key.
+SELECT execution_no, n, at, level, logger, message FROM detent.log_lines
+WHERE job_id = :job_id ORDER BY execution_no DESC, n DESC LIMIT :limit;
 
 -- name: dead_letter
 -- Locked: of two concurrent requeues or discards, the second sees the result of the first.
@@ -450,6 +492,12 @@ DELETE FROM detent.notes WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
 
 -- name: prune_steps
 DELETE FROM detent.steps WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_progress
+DELETE FROM detent.progress WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
+
+-- name: prune_log_lines
+DELETE FROM detent.log_lines WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
 
 -- name: prune_signals
 DELETE FROM detent.signals WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});

@@ -81,8 +81,8 @@ def signal_from(*row: Any) -> Signal:
 
 
 def step_from(*row: Any) -> Step:
-    job_id, name, digest, result, finished, execution_no, at = row
-    return Step(job_id, name, digest, result, bool(finished), execution_no, at)
+    job_id, name, digest, result, finished, execution_no, at, started_at = row
+    return Step(job_id, name, digest, result, bool(finished), execution_no, at, started_at)
 
 
 def as_text(data: Any) -> str | None:

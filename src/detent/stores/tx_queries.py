@@ -10,11 +10,24 @@ from detent.core.alerts import Alert, Delivery
 from detent.core.contract.io import contract_from
 from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
-from detent.core.job import Change, DeadLetter, Event, Job, Loss, Micros, Note, Signal, SignalKey, Step
+from detent.core.job import (
+    Change,
+    DeadLetter,
+    Event,
+    Job,
+    LogLine,
+    Loss,
+    Micros,
+    Note,
+    Progress,
+    Signal,
+    SignalKey,
+    Step,
+)
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
 from detent.ports.listing import Backlog, Declaration, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
-from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
+from detent.ports.tx import MAX_NOTE_NUMBER, MAX_SEQ, OpenDeadLetter, StatusCount, Tx
 
 from .access_queries import SESSION_COLUMNS, TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
@@ -289,6 +302,13 @@ class TxQueries(
     async def notes(self, job_id: str) -> list[Note]:
         return [note_from(row) for row in await self.query("notes", job_id=job_id)]
 
+    async def last_events(self, job_id: str, limit: int, below: int = MAX_SEQ) -> list[Event]:
+        return [event_from(row) for row in await self.query("last_events", job_id=job_id, limit=limit, below=below)]
+
+    async def last_notes(self, job_id: str, limit: int, below: int = MAX_NOTE_NUMBER) -> list[tuple[int, Note]]:
+        rows = await self.query("last_notes", job_id=job_id, limit=limit, below=below)
+        return [(row[0], note_from(tuple(row)[1:])) for row in rows]
+
     async def signal(self, job_id: str, name: str) -> Signal | None:
         return await self.fetch_one(signal_from, "signal", job_id=job_id, name=name)
 
@@ -318,6 +338,27 @@ class TxQueries(
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
+
+    async def put_progress(self, progress: Progress, token: str) -> bool:
+        return await self.change("put_progress", **asdict(progress), token=token, now=self.now) == 1
+
+    async def progress_of(self, ids: Sequence[str]) -> dict[str, Progress]:
+        rows = await self.fetch(Progress, "progress", ids=json.dumps(list(ids)))
+        return {progress.job_id: progress for progress in rows}
+
+    async def add_log_lines(self, job_id: str, lines: Sequence[LogLine], token: str) -> bool:
+        rows = [(line.n, line.at, line.level, line.logger, line.message) for line in lines]
+        return await self.change("add_log_lines", job_id=job_id, lines=json.dumps(rows), token=token) > 0
+
+    async def trim_log_lines(self, job_id: str, execution_no: int, first: int) -> None:
+        await self.change("trim_log_lines", job_id=job_id, execution_no=execution_no, first=first)
+
+    async def log_lines(self, job_id: str, after: tuple[int, int], limit: int) -> list[LogLine]:
+        execution_no, n = after
+        return await self.fetch(LogLine, "log_lines", job_id=job_id, execution_no=execution_no, n=n, limit=limit)
+
+    async def last_log_lines(self, job_id: str, limit: int) -> list[LogLine]:
+        return (await self.fetch(LogLine, "last_log_lines", job_id=job_id, limit=limit))[::-1]
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
         return await self.fetch_one(DeadLetter, "dead_letter", id=dlq_id)
@@ -396,12 +437,13 @@ class StoreTx(Tx):
         self.queries = queries
         self.now = queries.now
         self.jobs = self.stats = self.log = self.keys = self.claims = self.due = queries
-        self.signals = self.steps = self.dead_letters = self.children = self.awaited = self.approvals = queries
+        self.signals = self.steps = self.output = self.dead_letters = self.children = queries
+        self.awaited = self.approvals = queries
         self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
         self.pauses = self.workers = self.views = self.audit = self.tokens = self.sessions = self.answers = queries
         self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
         self.verification = self.declarations = queries
 
 
-_PRUNED_UNCOUNTED = ("approvals", "votes", "family_news", "job_traces", "job_errors")
+_PRUNED_UNCOUNTED = ("approvals", "votes", "family_news", "job_traces", "job_errors", "progress", "log_lines")
 _PRUNED = ("notes", "steps", "signals", "dead_letters", "jobs")

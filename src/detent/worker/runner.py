@@ -1,7 +1,6 @@
 """Runs one handler and turns its result or exception into an outcome."""
 
 import asyncio
-import logging
 import os
 import traceback
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import Failure, Micros
+from detent.core.job import Failure, LogLine, Micros
 from detent.core.outcome import Cancelled, Failed, NotBound, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
@@ -28,7 +27,7 @@ from detent.handler.lease import Lease, LeaseClock, Reading
 from detent.handler.outcomes import Cancel, CancelRequested, Fail, Interrupted, Retry, Snooze, SoftTimeout, Suspend
 from detent.handler.stop_requests import Interruptible, StopRequests
 from detent.handler.sync_context import SyncContext
-from detent.observability.job_logs import Capture, capturing, current_job, merge_captured, store_lines
+from detent.observability.job_logs import capturing, current_job, merge_captured, storing_logs
 from detent.observability.settings import WorkerSettings
 from detent.ports.claims import Claimed
 from detent.system.clock import SystemClock
@@ -36,7 +35,6 @@ from detent.system.retry import OUTAGE
 
 from .executors import DaemonThreads, HandlerProcessDied, HandlerProcesses
 
-log = logging.getLogger("detent.worker.runner")
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 8_000
 MAX_CODE = 200
@@ -62,11 +60,8 @@ class Runner:
             return await self._run(handler, contract, claimed, context)
         if not handler.options.capture_logs:
             return await self._traced(handler, contract, claimed, context)
-        with capturing() as capture:
-            try:
-                return await self._traced(handler, contract, claimed, context)
-            finally:
-                await _store_logs(context._engine, claimed, capture)
+        async with storing_logs(context._engine, claimed):
+            return await self._traced(handler, contract, claimed, context)
 
     async def _traced(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         tracer = context._engine.tracer
@@ -128,15 +123,14 @@ class Runner:
             context._lease.confirmed,
         )
         try:
-            outcome, capture = await self._pool.run(context._requests, _run_in_process, call)
+            outcome, lines = await self._pool.run(context._requests, _run_in_process, call)
         except HandlerProcessDied as error:
             # A contract with a closed list of retryable codes has one for a failed execution, and none for this.
             code = error.code if contract.retry.only_codes is None else contract.code("execution_failed")
             return Failed(Failure(code, error.message, type(error).__name__))
         except Exception as error:
             return outcome_of(error, handler, contract.codes)
-        if capture is not None:
-            merge_captured(capture)
+        merge_captured(lines)
         return outcome
 
     def close(self) -> None:
@@ -145,15 +139,6 @@ class Runner:
             self._threads.shutdown(wait=False)
         if self._pool is not None:
             self._pool.close()
-
-
-async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> None:
-    """Store captured log lines; a failure is logged only, so that it does not cost the result."""
-    if capture.lines:
-        try:
-            await store_lines(engine, claimed, capture)
-        except DetentError as error:
-            log.warning("captured log lines could not be stored: %s", error)
 
 
 class _ProcessCall(NamedTuple):
@@ -169,15 +154,16 @@ class _ProcessCall(NamedTuple):
     lease_confirmed: Reading | None
 
 
-def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome, Capture | None]:
-    """In the other process: import the job definition by its qualified name and call its function."""
+def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome, list[LogLine]]:
+    """In the other process: import the job definition by its qualified name and call its function. Returns the outcome
+    and the captured log lines."""
     definition: Any = import_module(call.module)
     for part in call.qualname.split("."):
         definition = getattr(definition, part)
     handler: Handler = definition.handler
     claimed = Claimed(*call.claimed)
     current_job.set(claimed)
-    with capturing() if handler.options.capture_logs else nullcontext() as capture:
+    with capturing(claimed.execution_no) if handler.options.capture_logs else nullcontext() as capture:
         try:
             if handler.takes_context:
                 outcome = _with_context(definition.app, handler, claimed, requests, call)
@@ -187,7 +173,7 @@ def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome
                 outcome = succeeded(handler, call_plain(handler, context, arguments))
         except BaseException as error:
             outcome = outcome_of(error, handler, call.codes)
-    return _without_exception(outcome), capture
+    return _without_exception(outcome), [] if capture is None else list(capture.lines)
 
 
 def _with_context(app: Any, handler: Handler, claimed: Claimed, requests: StopRequests, call: _ProcessCall) -> Outcome:

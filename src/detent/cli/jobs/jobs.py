@@ -36,9 +36,8 @@ from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.engine.reads import responses
 from detent.engine.reads.listing import check_statuses
-from detent.engine.reads.views import job_view
+from detent.engine.reads.views import CAPTURED, job_view
 from detent.engine.reads.why import last_traceback
-from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
 group = CommandGroup(help="List, inspect and control jobs.", no_args_is_help=True)

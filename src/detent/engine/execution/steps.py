@@ -1,10 +1,8 @@
 """Step records of a running job, checked by its lease token: one statement, or a locked retry if that is refused."""
 
-from typing import Any
-
 from detent.core.contract.model import Phase
 from detent.core.errors import StaleLease
-from detent.core.job import Job, Note, Step
+from detent.core.job import Job, Note, Progress, Step
 from detent.engine.refusal import Refused, find_leased, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
@@ -15,6 +13,7 @@ STEP_ORPHANED = "step.orphaned"
 STEP_STARTED = "step.started"
 """A `ctx.once` that has begun and has not finished. It and `step.finished` are read from the table of steps."""
 STEP_FINISHED = "step.finished"
+MAX_PROGRESS_MESSAGE = 500
 
 
 def has_no_recorded_steps(claimed: Claimed) -> bool:
@@ -76,16 +75,11 @@ async def _is_already_recorded(steps: StepTable, step: Step) -> bool:
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 
-async def add_note(runtime: Runtime, claimed: Claimed, name: str, data: dict[str, Any]) -> bool:
-    """Write a note of the job, if this execution still holds its lease; False if it does not."""
-
-    async def act(tx: Tx) -> bool:
-        job = await find_leased(tx, claimed.id, claimed.token)
-        if job is not None:
-            await tx.log.add_notes([job.note(name, tx.now, job.worker, data)])
-        return job is not None
-
-    return await runtime.store.write(act)
+async def record_progress(runtime: Runtime, claimed: Claimed, share: float, message: str) -> bool:
+    """Overwrite the job's progress, if this execution still holds its lease; False if it does not."""
+    share = max(0.0, min(1.0, share))
+    progress = Progress(claimed.id, claimed.execution_no, share, message[:MAX_PROGRESS_MESSAGE], runtime.store.now())
+    return await runtime.store.write(lambda tx: tx.output.put_progress(progress, token=claimed.token))
 
 
 async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[str]) -> None:

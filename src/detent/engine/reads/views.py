@@ -3,12 +3,15 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
-from detent.core.job import DeadLetter, Event, Job, Note, Step
+from detent.core.job import DeadLetter, Event, Job, LogLine, Note, Progress, Step
+from detent.core.times import iso
 from detent.engine.execution.steps import STEP_FINISHED, STEP_STARTED
 from detent.engine.payload_access import redact_dead_letter, redact_entry, redact_job
 from detent.engine.submit.prepare import Submitted
@@ -16,6 +19,11 @@ from detent.ports.tx import Tx
 
 from . import operations, responses
 from .responses import show
+
+PROGRESS = "progress"
+CAPTURED = "log"
+"""The names of the notes that show the progress and the captured log lines of an execution."""
+MAX_LOG_LINES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +57,48 @@ class History:
 
 
 async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
-    """The log of a job. Recorded steps are among the notes; they are stored in their own table only."""
+    """The log of a job. Recorded steps, the last progress and captured log lines are among the notes; they are stored
+    in their own tables only."""
     events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
     steps = await tx.steps.list_steps(job.id)
     claims = {event.execution_no: event for event in reversed(events)}
-    step_notes = [
-        _step_note(step, None if step.at < job.created_at else claims.get(step.execution_no)) for step in steps
-    ]
-    return History(contract, job, events, sorted([*notes, *step_notes], key=lambda note: note.at))
+    others = [_step_note(step, None if step.at < job.created_at else claims.get(step.execution_no)) for step in steps]
+    progress = (await tx.output.progress_of([job.id])).get(job.id)
+    if progress is not None and progress.execution_no in claims:
+        others.append(_progress_note(progress, claims[progress.execution_no]))
+    lines = await tx.output.last_log_lines(job.id, MAX_LOG_LINES)
+    others += [_log_note(job.id, list(group), claims.get(number)) for number, group in groupby(lines, _execution_of)]
+    return History(contract, job, events, sorted([*notes, *others], key=lambda note: note.at))
 
 
 def _step_note(step: Step, claim: Event | None) -> Note:
     """A step as a note of the execution that recorded it. claim None: a requeue took the step over."""
-    data = {"name": step.name}
+    data = {"name": step.name, "started_at": iso(step.started_at)}
     if not step.finished and step.result:
         data["error"] = json.loads(step.result)
     seq, actor = (claim.seq, claim.actor) if claim else (1, None)
     name = STEP_FINISHED if step.finished else STEP_STARTED
     return Note(step.job_id, seq, name, step.at, actor, step.execution_no, data)
+
+
+def _progress_note(progress: Progress, claim: Event) -> Note:
+    data = {"share": progress.share, "message": progress.message}
+    return Note(progress.job_id, claim.seq, PROGRESS, progress.at, claim.actor, progress.execution_no, data)
+
+
+_execution_of = attrgetter("execution_no")
+
+
+def _log_note(job_id: str, lines: list[LogLine], claim: Event | None) -> Note:
+    """The captured lines of one execution as one note. Lines are numbered from 1: the first shows how many are gone."""
+    left_out, last = lines[0].n - 1, lines[-1]
+    data = {"lines": [log_line_view(line) for line in lines], **({"left_out": left_out} if left_out else {})}
+    seq, actor = (claim.seq, claim.actor) if claim else (1, None)
+    return Note(job_id, seq, CAPTURED, last.at, actor, last.execution_no, data)
+
+
+def log_line_view(line: LogLine) -> dict[str, str | None]:
+    return {"at": iso(line.at), "level": line.level, "logger": line.logger, "message": line.message}
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
-from detent.core.job import APPROVAL, CHILDREN, Event, Job, Micros, Note
+from detent.core.job import APPROVAL, CHILDREN, Event, Job, Micros, Note, Progress
 from detent.core.outcome import HANDED_BACK
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
-from detent.engine.payload_access import redact_approval, redact_entry, redact_job
+from detent.engine.payload_access import redact_approval, redact_entry, redact_job, redact_progress
 from detent.engine.runtime import Runtime
 from detent.ports.children import ChildCount
 from detent.ports.limits import MeterUse, Pause
@@ -23,11 +23,12 @@ from detent.ports.tx import Tx
 LIVE_LEASES = 3
 """A worker counts as dead if its last heartbeat is older than this many of its leases."""
 MAX_AHEAD = 10_000
+_MAX_READ = 500
+"""Events and notes that are read, the newest ones."""
 TIMER = "timer"
 """The kind of a wait that only its time ends."""
 NOT_CLAIMING = ("stopping", "draining")
 """States in which a worker claims no more jobs."""
-PROGRESS = "progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Snapshot:
     shared with others."""
     traceback: str | None = None
     """Of the last failed execution, if the caller may see payloads."""
+    progress: Progress | None = None
 
 
 async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
@@ -66,8 +68,10 @@ async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
     pauses = await tx.pauses.list_pauses()
     live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
     ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
-    notes = await tx.log.notes(job.id)
+    notes = [note for _, note in reversed(await tx.log.last_notes(job.id, _MAX_READ))]
+    progress = (await tx.output.progress_of([job.id])).get(job.id) if job.phase is Phase.LEASED else None
     if not payloads:
+        progress = progress and redact_progress(progress)
         job, notes = redact_job(job), [redact_entry(note) for note in notes]
     meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
     approval = await tx.approvals.approval(job.id, job.wait_name or "") if job.wait_kind == APPROVAL else None
@@ -76,8 +80,11 @@ async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
     children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
     children = [count for count in children if runtime.sees(count)]
     everyone = runtime.tenant is None and not runtime.reach.is_limited
-    traceback = last_traceback(job, await tx.log.events(job.id)) if job.error_code and payloads else None
-    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone, traceback)
+    has_failed = job.error_code and payloads
+    traceback = last_traceback(job, (await tx.log.last_events(job.id, _MAX_READ))[::-1]) if has_failed else None
+    return Snapshot(
+        tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children, everyone, traceback, progress
+    )
 
 
 def last_traceback(job: Job, events: Sequence[Event]) -> str | None:
@@ -135,9 +142,8 @@ def _leased(snapshot: Snapshot) -> Iterator[Why]:
     live = any(worker.id == job.worker for worker in snapshot.live)
     details: dict[str, Any] = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": live}
     details["sweeping"] = bool(snapshot.live)
-    progress = [note.data for note in snapshot.notes if note.name == PROGRESS and note.execution_no == job.execution_no]
-    if progress:
-        details["progress"] = progress[-1]
+    if snapshot.progress is not None and snapshot.progress.execution_no == job.execution_no:
+        details["progress"] = {"share": snapshot.progress.share, "message": snapshot.progress.message}
     if job.lease_until is not None and job.lease_until <= now:
         expired = f"the lease of worker {job.worker} expired {ago(now, job.lease_until)}"
         yield Why("LEASE_EXPIRED", f"{expired}; {_sweep(snapshot, 'takes the job back')}", details)

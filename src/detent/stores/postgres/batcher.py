@@ -142,6 +142,7 @@ class StepBatcher:
             "digests": [step.digest for step in steps],
             "results": [step.result for step in steps],
             "finished": [str(step.finished) for step in steps],
+            "started": [None if step.started_at is None else str(step.started_at) for step in steps],
         }
         try:
             async with self._acquired() as connection, self._single_statement(connection):

@@ -162,8 +162,9 @@ WITH held AS MATERIALIZED (
   SELECT id, execution_no, updated_at FROM detent.jobs
   WHERE id = :job_id::uuid AND token = :token::text AND state & 3 = 1 FOR SHARE
 )
-INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
-SELECT id, :name::text, :digest::text, :result::text, :finished::boolean, execution_no, greatest({clock}, updated_at)
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at, started_at)
+SELECT id, :name::text, :digest::text, :result::text, :finished::boolean, execution_no, greatest({clock}, updated_at),
+  least(:started_at::bigint, greatest({clock}, updated_at))
 FROM held
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
@@ -171,15 +172,17 @@ WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
 -- name: record_steps
 -- Hot path. The same for many jobs in one round trip. Skips locked rows; the caller retries those one by one.
 WITH held AS MATERIALIZED (
-  SELECT j.id, j.execution_no, j.updated_at, s.name, s.digest, s.result, s.finished
+  SELECT j.id, j.execution_no, j.updated_at, s.name, s.digest, s.result, s.finished, s.started_at
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :names::text[], :digests::text[], :results::text[],
-    CAST(:finished::text[] AS boolean[])) s (id, token, name, digest, result, finished)
+    CAST(:finished::text[] AS boolean[]), CAST(:started::text[] AS bigint[]))
+    s (id, token, name, digest, result, finished, started_at)
   CROSS JOIN LATERAL (SELECT id, token, state, execution_no, updated_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR SHARE SKIP LOCKED) j
   WHERE j.token = s.token AND j.state & 3 = 1
 )
-INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
-SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updated_at) FROM held
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at, started_at)
+SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updated_at),
+  least(started_at, greatest({clock}, updated_at)) FROM held
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no
 RETURNING job_id::text, name;

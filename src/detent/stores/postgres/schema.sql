@@ -282,7 +282,29 @@ CREATE TABLE detent.steps (
   finished     boolean NOT NULL,
   execution_no integer NOT NULL,
   at           bigint NOT NULL,
+  started_at   bigint NOT NULL,
   PRIMARY KEY (job_id, name)
+);
+
+-- The last progress that an execution reported: one row per job, overwritten.
+CREATE TABLE detent.progress (
+  job_id       uuid PRIMARY KEY,
+  execution_no integer NOT NULL,
+  share        double precision NOT NULL,
+  message      text NOT NULL,
+  at           bigint NOT NULL
+) WITH (fillfactor = 70);
+
+-- The last log lines of each execution of a job that captures logs. n counts the lines of an execution from 1.
+CREATE TABLE detent.log_lines (
+  job_id       uuid NOT NULL,
+  execution_no integer NOT NULL,
+  n            integer NOT NULL,
+  at           bigint NOT NULL,
+  level        text NOT NULL,
+  logger       text NOT NULL,
+  message      text NOT NULL,
+  PRIMARY KEY (job_id, execution_no, n)
 );
 
 CREATE TABLE detent.keys (

@@ -193,8 +193,9 @@ DELETE FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids));
 -- name: record_step
 -- Hot path. Records a step if the token holds the job. A step begun in the same execution may be finished; a finished
 -- one is not changed. Indexes: primary keys.
-INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
-SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM detent.jobs
+INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at, started_at)
+SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at),
+  min(coalesce(:started_at, :now), max(:now, updated_at)) FROM detent.jobs
 WHERE id = :job_id AND token = :token AND lease_until IS NOT NULL
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;

@@ -227,7 +227,29 @@ CREATE TABLE detent.steps (
   finished     INTEGER NOT NULL,
   execution_no INTEGER NOT NULL,
   at           INTEGER NOT NULL,
+  started_at   INTEGER NOT NULL,
   PRIMARY KEY (job_id, name)
+) STRICT, WITHOUT ROWID;
+
+-- The last progress that an execution reported: one row per job, overwritten.
+CREATE TABLE detent.progress (
+  job_id       TEXT PRIMARY KEY NOT NULL,
+  execution_no INTEGER NOT NULL,
+  share        REAL NOT NULL,
+  message      TEXT NOT NULL,
+  at           INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The last log lines of each execution of a job that captures logs. n counts the lines of an execution from 1.
+CREATE TABLE detent.log_lines (
+  job_id       TEXT NOT NULL,
+  execution_no INTEGER NOT NULL,
+  n            INTEGER NOT NULL,
+  at           INTEGER NOT NULL,
+  level        TEXT NOT NULL,
+  logger       TEXT NOT NULL,
+  message      TEXT NOT NULL,
+  PRIMARY KEY (job_id, execution_no, n)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE detent.keys (
