@@ -59,7 +59,7 @@ def test_stats(cli: Cli) -> None:
 @pytest.mark.parametrize("name", list(CONTRACTS))
 def test_contract_show_is_the_table(cli: Cli, name: str) -> None:
     shown = cli("contract", "show", name, "--json").json
-    assert list(shown) == ["name", "statuses", "edges", "codes", "retry"]
+    assert list(shown) == ["name", "description", "statuses", "edges", "codes", "retry"] and shown["description"]
     contract = CONTRACTS[name]
     assert shown["statuses"] == {status: str(phase) for status, phase in contract.statuses.items()}
     assert [tuple(edge.values()) for edge in shown["edges"]] == [

@@ -1,11 +1,13 @@
 """The application under test: jobs that succeed, wait for a file, a signal or an approval, or fail permanently."""
 
+import logging
 from pathlib import Path
 
-from detent import Context, Detent, Fail
+from detent import Context, Detent, Fail, Retry, Snooze
 from support.waiting import until
 
 app = Detent()
+log = logging.getLogger("shop")
 
 
 @app.job("mail", queue="mail")
@@ -45,3 +47,54 @@ async def charge(ctx: Context, card: str) -> str:
             "the card <script>document.title='pwned'</script> was declined", code="CARD_DECLINED", retryable=False
         )
     return "charged"
+
+
+@app.job("import", queue="imports", capture_logs=True)
+async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
+    """Records steps, reports progress and logs; its first execution fails, the second one waits for the gate."""
+    log.warning("execution %d begins", ctx.execution_no)
+    await ctx.step(f"load {ctx.execution_no}", _record, gate)
+    if ctx.execution_no == 1:
+        log.error("the file is locked")
+        raise Retry("the file is locked", after=0.0)
+    for number in range(rows):
+        await ctx.step("row", _row, number)
+    await ctx.progress(0.4, f"4 of {rows} rows")
+    await until(Path(gate).exists, 600)
+    log.info("the gate is open")
+    return rows
+
+
+def _row(number: int) -> dict[str, int]:
+    return {"row": number}
+
+
+@app.job("part", queue="parts", max_retries=0)
+async def part(ctx: Context, number: int) -> int:
+    """Of ten parts one fails and one waits for a signal."""
+    if number % 10 == 7:
+        raise Fail("this part is broken", code="PART_BROKEN", retryable=False)
+    if number % 10 == 3:
+        await ctx.wait_for("released", timeout=3600)
+    return number
+
+
+@app.job("fan-out", queue="imports")
+async def fan_out(ctx: Context, parts: int) -> int:
+    children = await ctx.enqueue_many(part, [{"number": number} for number in range(parts)])
+    return len(await ctx.gather(*children, return_exceptions=True))
+
+
+@app.job("large", queue="imports")
+async def large(ctx: Context, steps: int, parts: int) -> int:
+    for number in range(steps):
+        await ctx.step("row", _row, number)
+    children = await ctx.enqueue_many(part, [{"number": number} for number in range(parts)])
+    return len(await ctx.gather(*children, return_exceptions=True))
+
+
+@app.job("snoozes", queue="imports")
+async def snoozes(ctx: Context, times: int) -> int:
+    if ctx.execution_no <= times:
+        raise Snooze(0)
+    return times

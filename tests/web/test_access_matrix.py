@@ -60,6 +60,9 @@ GET    /jobs/{job_id}/events              view     id      200
 GET    /jobs/{job_id}/why                 view     id      200
 GET    /jobs/{job_id}/verify              view     id      200
 GET    /jobs/{job_id}/detail              view     id      200
+GET    /jobs/{job_id}/steps               view     id      200
+GET    /jobs/{job_id}/children            view     id      200
+GET    /jobs/{job_id}/logs                view     id      200
 POST   /jobs/{job_id}/cancel              operate  id      200 409
 POST   /jobs/{job_id}/abort               operate  id      200 409
 POST   /jobs/{job_id}/approve             review   id      409

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from detent.core.job import Failure
-from detent.core.outcome import Failed, Succeeded
+from detent.core.job import Failure, LogLine, Step
+from detent.core.outcome import Failed, Snoozed, Succeeded
+from detent.engine import Submission
+from detent.engine.execution.steps import record_progress
 from detent.engine.metrics.time_series import SeriesRecorder
+from detent.observability.job_logs import store_lines
 from detent.ports.metrics import SlotSums, SubjectSlot
 from support.waiting import until
 from support.web.api import API, Api, code
@@ -164,3 +167,82 @@ async def test_verification_runs_in_the_background(api: Api) -> None:
     state = await until(ended_state)
     assert state["report"]["ok"] and state["report"]["jobs"] == 1
     assert state["started_by"] == "local"
+
+
+async def pages(api: Api, path: str, **query: Any) -> list[list[dict[str, Any]]]:
+    """All pages of a list."""
+    rows, cursor = [], query.pop("cursor", None)
+    while True:
+        page = await get_json(api, path, **query, **({"cursor": cursor} if cursor else {}))
+        rows.append(page["items"])
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return rows
+
+
+async def test_the_children_of_a_job_in_pages(api: Api) -> None:
+    parent = (await api.submit())["id"]
+    submissions = [Submission("mail", queue=f"q{number % 2}", parent_id=parent) for number in range(25)]
+    children = [submitted.job.id for submitted in await api.engine.jobs.submit_many(submissions)]
+    await claim_and_settle(api, "mail", Succeeded("{}"))
+    path = f"jobs/{parent}/children"
+    shown = await pages(api, path, limit=10)
+    assert [len(page) for page in shown] == [10, 10, 5]
+    assert [child["id"] for page in shown for child in page] == sorted(children)
+    assert shown[0][0]["name"] == "mail" and shown[0][0]["after"] == [] and shown[0][0]["progress"] is None
+    detail = await get_json(api, f"jobs/{parent}/detail")
+    counts = {row["phase"]: row["count"] for row in detail["children"]["counts"]}
+    assert detail["children"]["total"] == 25 and sum(counts.values()) == 25
+    for phase, number in counts.items():
+        assert len((await get_json(api, path, phase=phase))["items"]) == number
+    assert code(await api.open.get(f"{API}/{path}?phase=sleepy"), 422) == "INPUT_INVALID"
+
+
+async def test_the_log_of_a_job_newest_first(api: Api) -> None:
+    """Page by page the reverse of the log, without what has lists of its own, while entries are added."""
+    job = await api.submit(max_retries=6)
+    for number in range(4):
+        [claimed] = await api.engine.claim(api.engine.claim_request("w", 1, job_types=["mail"]))
+        row = await api.engine.jobs.get(job["id"])
+        notes = [row.note(f"note-{number}-{place}", row.updated_at, "w", {}) for place in range(3)]
+        await api.engine.store.write(lambda tx, notes=notes: tx.log.add_notes(notes))  # type: ignore[misc]
+        await api.engine.settle(claimed.id, claimed.token, Snoozed(0))
+    oldest_first = (await get_json(api, f"jobs/{job['id']}/events"))["items"]
+    names = [entry["event"] for entry in oldest_first]
+    assert len(names) > 16
+    for limit in (1, 3, 5, 100):
+        shown = await pages(api, f"jobs/{job['id']}/events", limit=limit, order="desc")
+        assert [entry["event"] for page in shown for entry in page] == names[::-1]
+        assert [entry["target"] for page in shown for entry in page] == [e["target"] for e in oldest_first][::-1]
+        assert all(len(page) == limit for page in shown[:-1])
+    assert code(await api.open.get(f"{API}/jobs/{job['id']}/events?cursor=1.2.3"), 422) == "INPUT_INVALID"
+
+
+async def test_steps_progress_and_log_lines(api: Api) -> None:
+    job = await api.submit()
+    [claimed] = await api.engine.claim(api.engine.claim_request("w", 1, job_types=["mail"]))
+    now = api.engine.store.now()
+    for number in range(5):
+        step = Step(job["id"], f"s{number}", "d", f'{{"n": {number}}}', True, 1, now, now - 1_000_000 * (5 - number))
+        assert await api.engine.store.record_step(step, claimed.token)
+    await record_progress(api.engine, claimed, 0.25, "a quarter")
+    lines = [LogLine(1, n, now, "INFO", "lib", f"line {n}") for n in range(1, 6)]
+    assert await api.engine.store.write(lambda tx: store_lines(tx.output, claimed, lines, 1))
+    detail = await get_json(api, f"jobs/{job['id']}/detail")
+    assert detail["steps"] == 5 and detail["has_logs"] and detail["progress"]["share"] == 0.25
+    shown = await pages(api, f"jobs/{job['id']}/steps", limit=2)
+    assert [step["name"] for page in shown for step in page] == ["s0", "s1", "s2", "s3", "s4"]
+    assert shown[0][0]["started_at"] < shown[0][0]["finished_at"] and shown[0][1]["result"] == {"n": 1}
+    [step] = (await get_json(api, f"jobs/{job['id']}/steps", name="s3"))["items"]
+    assert step["result"] == {"n": 3}
+    [page] = await pages(api, f"jobs/{job['id']}/steps", results="false")
+    assert [step["result"] for step in page] == [None] * 5
+    newest = await get_json(api, f"jobs/{job['id']}/logs", limit=2)
+    assert [line["n"] for line in newest["items"]] == [4, 5] and newest["next_cursor"] is None
+    followed = await pages(api, f"jobs/{job['id']}/logs", limit=2, cursor="1.0")
+    assert [line["message"] for page in followed for line in page] == [f"line {n}" for n in range(1, 6)]
+    blind = await api.person("blind", "viewer", payloads=False)
+    for part in ("steps", "logs", "detail", "children"):
+        answer = await blind.get(f"{API}/jobs/{job['id']}/{part}")
+        assert answer.status_code == 200
+        assert all(secret not in answer.text for secret in ("quarter", "line 1", '"n":1}')), part

@@ -77,9 +77,11 @@ async def test_children_out_of_reach_are_neither_shown_nor_counted(api: Api) -> 
     submissions = [Submission("mail", queue=queue, parent_id=parent) for queue in ("b", "a", "b")]
     children = [submitted.job.id for submitted in await api.engine.jobs.submit_many(submissions)]
     everyone, viewer = await api.person("all", "viewer"), await api.person("vic", "viewer", queues=["a"])
-    shown = [(await client.get(f"{API}/jobs/{parent}/detail")).json()["children"] for client in (everyone, viewer)]
-    assert [(part["total"], len(part["jobs"])) for part in shown] == [(3, 3), (1, 1)]
-    assert shown[1]["jobs"][0]["id"] == children[1]
+    detail, path = f"{API}/jobs/{parent}/detail", f"{API}/jobs/{parent}/children"
+    counted = [(await client.get(detail)).json()["children"] for client in (everyone, viewer)]
+    assert [(part["total"], part["counts"][0]["count"]) for part in counted] == [(3, 3), (1, 1)]
+    listed = [[child["id"] for child in (await client.get(path)).json()["items"]] for client in (everyone, viewer)]
+    assert listed == [sorted(children), [children[1]]]
     tree = await api.engine.scoped(tenant=None, reach=Reach(queues=("a",))).jobs.tree(parent)
     assert [child.job.id for child in tree.children] == [children[1]]
     assert len((await api.engine.jobs.tree(parent)).children) == 3

@@ -9,7 +9,7 @@ from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import request_cancel
 from detent.core.errors import DetentError, InvalidInput, SignalRefused
-from detent.core.job import Change, Facts, Failure, Job, Signal, unchanged
+from detent.core.job import Change, Facts, Failure, Job, LogLine, Signal, Step, unchanged
 from detent.core.outcome import may_retry, retry_delay
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -18,9 +18,10 @@ from detent.system.batcher import batch_then_each
 from .dead_letters import requeue_job
 from .execution.manual_run import INTERNAL, run_manually
 from .execution.settle import not_supported, wake_signalled
+from .reads import responses
 from .reads.listing import check_statuses, read_page
-from .reads.tree import JobTree, read_tree
-from .reads.views import History, read_history
+from .reads.tree import JobTree, NamedChild, read_children, read_tree
+from .reads.views import NEWEST, History, LogCursor, read_history, read_newest_entries
 from .reads.why import Why, explain, read_snapshot
 from .refusal import Refused, audit, is_refusal, move_job, refuse_move, unwrap
 from .runtime import Runtime, Service, affected_parents, changes, reads, writes
@@ -124,6 +125,42 @@ class Jobs(Service):
         """A job with all its events and notes, read in one snapshot."""
         job = await self._runtime.find(tx, job_id)
         return await read_history(tx, self._runtime.contract(job.contract), job)
+
+    @reads
+    async def newest_entries(
+        self, tx: Tx, job_id: str, limit: int, below: LogCursor = NEWEST
+    ) -> tuple[builtins.list[responses.Event], LogCursor | None]:
+        """Events and notes, newest first, and where the next page continues. Recorded steps, progress and captured log
+        lines are not among them; they have lists of their own."""
+        job = await self._runtime.find(tx, job_id)
+        return await read_newest_entries(tx, self._runtime, job, limit, below)
+
+    @reads
+    async def steps(
+        self, tx: Tx, job_id: str, limit: int, offset: int = 0, *, name: str | None = None, results: bool = True
+    ) -> builtins.list[Step]:
+        """Recorded steps by the time of their start. The results are left out if the caller may not see payloads."""
+        job = await self._runtime.find(tx, job_id)
+        results = results and self._runtime.payloads
+        return await tx.steps.steps_page(job.id, limit, offset, name=name, results=results)
+
+    @reads
+    async def children(
+        self, tx: Tx, job_id: str, after: str | None, limit: int, *, phase: str | None = None, status: str | None = None
+    ) -> builtins.list[NamedChild]:
+        """Children that the caller may see, by id, each with its name, the siblings it runs after and its progress."""
+        job = await self._runtime.find(tx, job_id)
+        return await read_children(tx, self._runtime, job, after, limit, phase=phase, status=status)
+
+    @reads
+    async def log_lines(self, tx: Tx, job_id: str, after: tuple[int, int] | None, limit: int) -> builtins.list[LogLine]:
+        """Captured log lines, oldest first: those after (execution_no, n), or without a position the newest ones. Their
+        messages are empty if the caller may not see payloads."""
+        job = await self._runtime.find(tx, job_id)
+        lines = await (
+            tx.output.last_log_lines(job.id, limit) if after is None else tx.output.log_lines(job.id, after, limit)
+        )
+        return lines if self._runtime.payloads else [replace(line, message="") for line in lines]
 
     @reads
     async def why(self, tx: Tx, job_id: str) -> Why:

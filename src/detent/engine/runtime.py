@@ -20,7 +20,7 @@ from detent.core.job import Change, DeadLetter, Job
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.schedule import Schedule
 from detent.ports.access import AuditRow
-from detent.ports.children import ChildCount
+from detent.ports.children import ChildCount, ChildRow
 from detent.ports.claims import Claimed
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
@@ -150,7 +150,7 @@ class Runtime:
         self.require_tenant(job.tenant_id, scope, f"job {job_id}", job_id=job_id)
         return job
 
-    def sees(self, item: Job | DeadLetter | Schedule | ChildCount) -> bool:
+    def sees(self, item: Job | DeadLetter | Schedule | ChildCount | ChildRow) -> bool:
         """False for what belongs to another tenant or is out of reach: its id must answer exactly as an unknown one."""
         return self.tenant in (None, item.tenant_id) and self.reach.includes(item.queue, item.job_type)
 

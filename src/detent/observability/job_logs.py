@@ -15,6 +15,7 @@ from detent.core.errors import DetentError
 from detent.core.job import LogLine, Micros
 from detent.core.times import iso
 from detent.engine import Engine
+from detent.engine.execution.executions import MAX_LINE_BYTES, MAX_LINES
 from detent.ports.claims import Claimed
 from detent.ports.tx import OutputTable
 
@@ -23,8 +24,6 @@ log = logging.getLogger("detent.observability.job_logs")
 TEXT, JSON = "text", "json"
 STORE_SECONDS = 1.0
 """How often the new lines of a running execution are stored."""
-MAX_LINES = 200
-MAX_BYTES = 32_768
 MAX_LINE = 2_000
 
 current_job: ContextVar[Claimed | None] = ContextVar("detent_job", default=None)
@@ -99,7 +98,7 @@ def _job_fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class Capture:
-    """Holds the last log lines of one execution, up to MAX_LINES and MAX_BYTES. Lines may come from other threads."""
+    """Holds the last log lines of one execution, up to MAX_LINES and MAX_LINE_BYTES. Threads may add to it."""
 
     def __init__(self, execution_no: int) -> None:
         self.lines: deque[LogLine] = deque()
@@ -119,7 +118,7 @@ class Capture:
             self._count += 1
             self._bytes += len(message)
             self.lines.append(LogLine(self._execution_no, self._count, at, level, logger, message))
-            while len(self.lines) > MAX_LINES or (self._bytes > MAX_BYTES and len(self.lines) > 1):
+            while len(self.lines) > MAX_LINES or (self._bytes > MAX_LINE_BYTES and len(self.lines) > 1):
                 self._bytes -= len(self.lines.popleft().message)
 
     def lines_after(self, n: int) -> list[LogLine]:

@@ -21,6 +21,24 @@ class ChildState(NamedTuple):
     error_message: str | None
 
 
+class ChildRow(NamedTuple):
+    """A child as a list shows it."""
+
+    id: str
+    tenant_id: str
+    queue: str
+    job_type: str
+    contract: str
+    status: str
+    phase: str
+    error_code: str | None
+    execution_no: int
+    worker: str | None
+    created_at: Micros
+    started_at: Micros | None
+    finished_at: Micros | None
+
+
 class ChildCount(NamedTuple):
     """The number of children of one tenant, queue, type, contract and status."""
 
@@ -35,6 +53,12 @@ class ChildCount(NamedTuple):
 
 class ChildTable(Protocol):
     async def list_children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]: ...
+    async def child_page(
+        self, parent_id: str, after: str | None, limit: int, *, phase: str | None = None, status: str | None = None
+    ) -> list[ChildRow]:
+        """Children by id, without payloads; only those in this phase or status, if given."""
+        ...
+
     async def count_children(self, parent_id: str) -> list[ChildCount]: ...
     async def child_states(self, ids: Sequence[str]) -> list[ChildState]: ...
 

@@ -72,8 +72,8 @@ class JobTable(Protocol):
         ...
 
 
-MAX_SEQ = 2**31 - 1
-MAX_NOTE_NUMBER = 2**63 - 1
+MAX_SEQ = 10**9 - 1
+MAX_NOTE_NUMBER = 10**18 - 1
 
 
 class JobStats(Protocol):
@@ -158,6 +158,14 @@ class SignalTable(Protocol):
 class StepTable(Protocol):
     async def step(self, job_id: str, name: str) -> Step | None: ...
     async def list_steps(self, job_id: str) -> list[Step]: ...
+    async def count_steps(self, job_id: str) -> int: ...
+
+    async def steps_page(
+        self, job_id: str, limit: int, offset: int = 0, *, name: str | None = None, results: bool = True
+    ) -> list[Step]:
+        """Recorded steps by the time of their start, or the one with this name; without results if not wanted."""
+        ...
+
     async def put_step(self, step: Step) -> None: ...
 
     async def record_step(self, step: Step, token: str) -> bool:

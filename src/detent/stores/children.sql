@@ -1,5 +1,11 @@
 -- Children of jobs and approvals: queries that are the same in SQLite and Postgres.
 
+-- name: child_page
+-- Children by id, without payloads. Index: jobs_children.
+SELECT id, tenant_id, queue, job_type, contract, status, phase, error_code, execution_no, worker, created_at, started_at,
+  finished_at FROM detent.job_list
+WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
+
 -- name: add_ended_child
 INSERT INTO detent.child_events (parent_id, child_id, failed) VALUES (:parent_id, :child_id, :failed);
 

@@ -8,7 +8,7 @@ from typing import Any
 from detent.core.approval import Approval, Vote
 from detent.core.contract.model import Move
 from detent.core.job import CHILDREN, ApprovalRequest, Change, Job, Micros
-from detent.ports.children import ChildCount, ChildState
+from detent.ports.children import ChildCount, ChildRow, ChildState
 from detent.ports.claims import Success
 
 from .named_queries import NamedQueries
@@ -83,6 +83,15 @@ class ChildrenQueries(NamedQueries):
     async def list_children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
         where = "true" if after is None else "id > :after"
         return await self.fetch_jobs("children", where, parent_id=parent_id, after=after, limit=limit)
+
+    async def child_page(
+        self, parent_id: str, after: str | None, limit: int, *, phase: str | None = None, status: str | None = None
+    ) -> list[ChildRow]:
+        values = {"after": after, "phase": phase, "status": status}
+        tests = {"after": "id > :after", "phase": "phase = :phase", "status": "status = :status"}
+        where = " AND ".join(tests[name] for name, value in values.items() if value is not None) or "true"
+        rows = await self.query("child_page", where, parent_id=parent_id, limit=limit, **values)
+        return [ChildRow(*row) for row in rows]
 
     async def count_children(self, parent_id: str) -> list[ChildCount]:
         return await self.fetch(ChildCount, "count_children", parent_id=parent_id)

@@ -136,6 +136,14 @@ SELECT job_id, name, digest, result, finished, execution_no, at, started_at FROM
 -- name: steps
 SELECT job_id, name, digest, result, finished, execution_no, at, started_at FROM detent.steps WHERE job_id = :job_id ORDER BY at, name;
 
+-- name: steps_page
+-- By their start. Index: primary key, then a sort of the job's steps.
+SELECT job_id, name, digest, CASE WHEN :results THEN result END, finished, execution_no, at, started_at FROM detent.steps
+WHERE {where} ORDER BY started_at, name LIMIT :limit OFFSET :offset;
+
+-- name: count_steps
+SELECT count(*) FROM detent.steps WHERE job_id = :job_id;
+
 -- name: put_step
 INSERT INTO detent.steps (job_id, name, digest, result, finished, execution_no, at, started_at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at,
   coalesce(CAST(:started_at AS bigint), CAST(:at AS bigint)))

@@ -333,6 +333,16 @@ class TxQueries(
     async def list_steps(self, job_id: str) -> list[Step]:
         return await self.fetch(step_from, "steps", job_id=job_id)
 
+    async def count_steps(self, job_id: str) -> int:
+        return await self.number("count_steps", job_id=job_id)
+
+    async def steps_page(
+        self, job_id: str, limit: int, offset: int = 0, *, name: str | None = None, results: bool = True
+    ) -> list[Step]:
+        where = "job_id = :job_id" if name is None else "job_id = :job_id AND name = :name"
+        values = {"job_id": job_id, "name": name, "limit": limit, "offset": offset, "results": results}
+        return [step_from(*row) for row in await self.query("steps_page", where, **values)]
+
     async def put_step(self, step: Step) -> None:
         await self.change("put_step", **asdict(step))
 

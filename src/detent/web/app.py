@@ -27,6 +27,7 @@ from detent.web.routes.jobs import (
     export,
     internal,
     jobs,
+    parts,
     tasks,
     worker,
     worker_execution,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "Web", "create_app"]
 API = (
-    *(export, jobs, actions, tasks, worker, worker_execution, dead_letters),
+    *(export, jobs, parts, actions, tasks, worker, worker_execution, dead_letters),
     *(queues, schedules, workers, events, access, root, internal),
 )
 DASHBOARD = (dashboard, overview, views, pages)

@@ -49,14 +49,14 @@ _RESERVED = frozenset({"class", "classdef", "direction", "end", "note", "state",
 def list_contracts(connection: ConnectionOptions) -> None:
     """List the built-in contracts and those stored in this database."""
     contracts = contracts_view(_available_contracts(connection.url))
-    columns = ("name", ">statuses", ">edges", ">retries", "dead letters", "")
+    columns = ("name", ">statuses", ">edges", ">retries", "dead letters", "", "description")
     connection.print_list(list_view(contracts), columns, map(_row, contracts))
 
 
 def _row(contract: ContractSummary) -> list[str | int]:
     counts = [contract["statuses"], contract["edges"], contract["max_retries"]]
     origin = "default" if contract["default"] else "" if contract["carried"] else "custom"
-    return [contract["name"], *counts, "yes" if contract["dead_letters"] else "no", origin]
+    return [contract["name"], *counts, "yes" if contract["dead_letters"] else "no", origin, contract["description"]]
 
 
 @group.command("show")
@@ -67,6 +67,8 @@ def show(name: Name, connection: ConnectionOptions) -> None:
         print_json(view)
         return
     print_line(f"contract {view['name']}")
+    if view["description"]:
+        print_line(view["description"])
     phases = {phase: ", ".join(status for status, p in view["statuses"].items() if p == phase) for phase in Phase}
     print_table(("phase", "statuses"), [[str(phase), statuses or "-"] for phase, statuses in phases.items()])
     print_line()

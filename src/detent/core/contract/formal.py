@@ -21,6 +21,7 @@ def _view(job: Job) -> dict[str, Any]:
 
 FORMAL = Contract(
     name="formal",
+    description="States and events of the formal model: waiting is a status, and a waiting job is never reclaimed.",
     statuses={
         "Queued": Phase.CLAIMABLE,
         "Running": Phase.LEASED,

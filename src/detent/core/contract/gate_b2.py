@@ -33,6 +33,7 @@ def _envelope(job: Job, event: Event) -> dict[str, Any]:
 
 GATE_B2 = Contract(
     name="gate-b2",
+    description="Three retries with growing delays, then a dead letter. The number of retries cannot be changed.",
     statuses={
         "queued": Phase.CLAIMABLE,
         "running": Phase.LEASED,

@@ -45,6 +45,7 @@ def _envelope(job: Job, event: Event) -> dict[str, Any] | None:
 
 MEN = Contract(
     name="men",
+    description="Scheduled tasks: attempts count from 1, and only two error codes are retried.",
     statuses={
         "pending": Phase.BLOCKED,
         "ready": Phase.CLAIMABLE,

@@ -142,6 +142,8 @@ class Contract:
     lease_seconds: float = 30.0
     trace_form: str = "trace-{job_id}"
     """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
+    description: str = ""
+    """One line for people: what the contract is for."""
     view: Callable[["Job"], dict[str, Any]] = lambda job: {}
     envelope: Callable[["Job", "Event"], dict[str, Any] | None] | None = None
     """The form in which an event is published; it may return None for one that is not. None: the contract has none."""

@@ -41,6 +41,7 @@ def _envelope(job: Job, event: Event) -> dict[str, Any]:
 
 P3C = Contract(
     name="p3c",
+    description="Numbered runs of a task: retries are scheduled, and a run that loses its process is resumed.",
     statuses={
         "queued": Phase.CLAIMABLE,
         "running": Phase.LEASED,

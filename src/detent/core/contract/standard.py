@@ -35,6 +35,7 @@ _STATUSES = {
 
 STANDARD = Contract(
     name="standard",
+    description="The default: retries, waits, signals, approvals, cancelling, a status for every feature.",
     statuses=_STATUSES,
     edges=(
         Edge(Move.SUBMIT, None, "job.created", "queued"),

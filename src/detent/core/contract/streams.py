@@ -46,6 +46,7 @@ def _envelope(job: Job, event: Event) -> dict[str, Any]:
 
 STREAMS = Contract(
     name="streams",
+    description="Tasks that Redis Streams delivers to workers; the database holds their state.",
     statuses={
         "queued": Phase.CLAIMABLE,
         "running": Phase.LEASED,

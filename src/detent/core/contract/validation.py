@@ -11,11 +11,15 @@ from .moves import CODES, MOVE_PHASES, Edge, Move, Phase
 if TYPE_CHECKING:
     from .model import Contract
 
+MAX_DESCRIPTION = 200
+
 
 def validate(contract: "Contract") -> None:
     """Raise ContractError unless every edge conforms to MOVE_PHASES and the rules fit the edges."""
     if not contract.name or not contract.statuses:
         raise ContractError("a contract needs a name and at least one status")
+    if len(contract.description) > MAX_DESCRIPTION or not contract.description.isprintable():
+        _fail(contract, f"description must be one line of at most {MAX_DESCRIPTION} characters")
     for edge in contract.edges:
         _check_edge(contract, edge)
     _check_deterministic(contract)

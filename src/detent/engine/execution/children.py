@@ -22,7 +22,7 @@ from .parents import cancel_child, cancellable_statuses
 
 BATCH = 500
 """Children created in one transaction."""
-MAX_NAMES_IN_NOTE = 20
+MAX_NAMES_IN_NOTE = 300
 _READ_BATCH = 1_000
 
 

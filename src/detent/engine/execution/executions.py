@@ -1,14 +1,14 @@
 """Running jobs of workers that speak HTTP: steps, signals, children, progress and log lines, checked by lease token."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.core.child_ids import child_id
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch
-from detent.core.job import Job, Signal, Step
-from detent.core.times import SECOND, iso
-from detent.engine.reads.why import PROGRESS
+from detent.core.job import Job, Progress, Signal, Step
+from detent.core.job import LogLine as Stored
+from detent.core.times import SECOND
 from detent.engine.refusal import Refused, refuse
 from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.engine.submit.submission import Submission, check_name
@@ -21,11 +21,9 @@ from .settle import MAX_RESULT, sanitize
 from .steps import STEP_REFUSED
 from .sweep import claimed_of
 
-CAPTURED = "log"
-"""The name of a note with log lines of an execution."""
 MAX_LINES = 200
 MAX_LINE_BYTES = 32_768
-"""Bounds of the log lines that one execution may store; more are counted and left out."""
+"""Bounds of the log lines that are kept of one execution, the last ones."""
 
 
 class StepRecord(NamedTuple):
@@ -122,38 +120,35 @@ class Executions(Service):
     async def progress(self, tx: Tx, job_id: str, token: str, share: float, message: str) -> Claimed:
         """Store how far the job is; at most once a second, calls between are ignored."""
         claimed = await self._leased(tx, job_id, token)
-        noted = [note for note in await tx.log.notes(job_id) if note.name == PROGRESS]
-        if not noted or tx.now - noted[-1].at >= SECOND:
-            await self._note(tx, job_id, PROGRESS, {"share": share, "message": sanitize(message)})
+        last = (await tx.output.progress_of([job_id])).get(job_id)
+        if last is None or last.execution_no != claimed.execution_no or tx.now - last.at >= SECOND:
+            progress = Progress(job_id, claimed.execution_no, share, _text(message), tx.now)
+            await tx.output.put_progress(progress, token=token)
         return claimed
 
     @operators_only
     @writes
     async def add_log_lines(self, tx: Tx, job_id: str, token: str, lines: Sequence[LogLine]) -> int:
-        """Store log lines of this execution, as far as its bounds allow; returns how many were stored."""
+        """Store log lines of this execution, of which the last ones are kept; returns how many of these were stored."""
         claimed = await self._leased(tx, job_id, token)
-        stored = [
+        kept = [
             line
-            for note in await tx.log.notes(job_id)
-            if note.name == CAPTURED and note.execution_no == claimed.execution_no
-            for line in (note.data or {}).get("lines", ())
+            for line in await tx.output.last_log_lines(job_id, MAX_LINES)
+            if line.execution_no == claimed.execution_no
         ]
-        room, size = MAX_LINES - len(stored), sum(len(line["message"]) for line in stored)
-        kept: list[dict[str, Any]] = []
-        for line in lines[: max(room, 0)]:
-            size += len(line.message)
-            if size > MAX_LINE_BYTES:
-                break
-            texts = {"logger": sanitize(line.logger), "message": sanitize(line.message)}
-            kept.append({"at": iso(tx.now), "level": line.level, **texts})
-        if kept:
-            left_out = {"left_out": len(lines) - len(kept)} if len(kept) < len(lines) else {}
-            await self._note(tx, job_id, CAPTURED, {"lines": kept, **left_out})
-        return len(kept)
-
-    async def _note(self, tx: Tx, job_id: str, name: str, data: dict[str, Any]) -> None:
-        job = (await tx.jobs.lock([job_id]))[job_id]
-        await tx.log.add_notes([job.note(name, tx.now, job.worker, data)])
+        count = kept[-1].n if kept else 0
+        kept += [
+            Stored(claimed.execution_no, n, tx.now, line.level, _text(line.logger), _text(line.message))
+            for n, line in enumerate(lines, count + 1)
+        ]
+        size = sum(len(line.message) for line in kept)
+        while len(kept) > MAX_LINES or size > MAX_LINE_BYTES:
+            size -= len(kept.pop(0).message)
+        new = [line for line in kept if line.n > count]
+        if new:
+            await tx.output.add_log_lines(job_id, new, token=token)
+            await tx.output.trim_log_lines(job_id, claimed.execution_no, kept[0].n)
+        return len(new)
 
     async def _leased(self, tx: Tx, job_id: str, token: str) -> Claimed:
         job = await self._reached(tx, job_id)
@@ -164,6 +159,10 @@ class Executions(Service):
     async def _reached(self, tx: Tx, job_id: str) -> Job | None:
         job = (await tx.jobs.lock([job_id])).get(job_id)
         return job if job is not None and self._runtime.sees(job) else None
+
+
+def _text(text: str) -> str:
+    return sanitize(text) or ""
 
 
 def _holds(job: Job, token: str) -> bool:

@@ -16,6 +16,7 @@ class Contract(TypedDict):
     """The table of a contract."""
 
     name: str
+    description: Annotated[str, "What it is for, in one line; may be empty."]
     statuses: Annotated[dict[str, str], "status -> phase"]
     edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
     codes: Annotated[JsonObject, "Error codes."]
@@ -24,6 +25,7 @@ class Contract(TypedDict):
 
 class ContractSummary(TypedDict):
     name: str
+    description: Annotated[str, "What it is for, in one line; may be empty."]
     carried: Annotated[bool, "True for a built-in contract."]
     default: Annotated[bool, "True for the contract of submissions that name none."]
     statuses: Annotated[int, "Number of statuses."]

@@ -458,21 +458,46 @@ class StepRecord(TypedDict):
     """A recorded step of a handler."""
 
     name: str
-    finished: bool
+    finished: Annotated[bool, "False: a ctx.once that has begun and has not ended."]
+    execution_no: Annotated[int, "The execution that recorded it."]
+    started_at: Annotated[Timestamp, "When its function was called first."]
+    finished_at: Annotated[Timestamp | None, "When its result was recorded; null if it is not finished."]
+    result: Annotated[Any, "Null if it was not requested, or the token may not see payloads."]
+
+
+class ProgressReport(TypedDict):
+    """How far the job is, as its handler reported last with ctx.progress."""
+
+    share: Annotated[float, "From 0 to 1."]
+    message: Annotated[str, "Empty if the token may not see payloads."]
     execution_no: int
     at: Timestamp
-    result: Annotated[Any, "Null if the token may not see payloads."]
 
 
 class ChildJob(TypedDict):
     """A child of a job."""
 
     id: str
+    name: Annotated[str, "Its name within its parent."]
+    after: Annotated[list[str], "Names of the siblings it runs after."]
     job_type: str
     contract: str
     status: str
-    error_code: str | None
     phase: str
+    error_code: str | None
+    execution_no: Annotated[int, "Number of executions so far."]
+    worker: Annotated[str | None, "The worker that holds the lease."]
+    progress: ProgressReport | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+
+
+class ChildCounts(TypedDict):
+    contract: str
+    status: str
+    phase: str
+    count: int
 
 
 class FoundDeadLetter(TypedDict):
@@ -497,7 +522,25 @@ class SearchResponse(TypedDict):
 
 class Children(TypedDict):
     total: Annotated[int, "Number of children."]
-    jobs: Annotated[list[ChildJob], "The first 20."]
+    counts: Annotated[list[ChildCounts], "Number of children by contract and status."]
+
+
+class LogLine(TypedDict):
+    """A captured log line."""
+
+    execution_no: int
+    n: Annotated[int, "Number of the line within its execution, from 1. Only the last lines of an execution are kept."]
+    at: Timestamp
+    level: str
+    logger: str
+    message: Annotated[str, "Empty if the token may not see payloads."]
+
+
+class JobOrigin(TypedDict):
+    """What a job was requeued from."""
+
+    kind: Literal["dead_letter", "job"]
+    id: str
 
 
 class JobDetail(TypedDict):
@@ -513,7 +556,10 @@ class JobDetail(TypedDict):
     interruptions: Annotated[
         int, "Executions that ended because their lease was lost and that did not count as failures."
     ]
-    steps: list[StepRecord]
+    steps: Annotated[int, "Number of recorded steps."]
+    has_logs: Annotated[bool, "Whether log lines were captured."]
+    progress: ProgressReport | None
+    requeued_from: JobOrigin | None
     approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
     children: Children
 

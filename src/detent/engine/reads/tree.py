@@ -3,18 +3,20 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from detent.core.job import Job
+from detent.core.contract.model import Phase
+from detent.core.job import Job, Progress
 from detent.core.times import columns
 from detent.engine.runtime import Runtime
-from detent.ports.children import ChildCount
+from detent.ports.children import ChildCount, ChildRow
 from detent.ports.tx import Tx
 
 MAX_CHILDREN_SHOWN = 30
 """A job with more children than this is shown with their numbers per status instead."""
 MAX_DEPTH = 8
 _PAGE = 100
+_NOTES = 200
 ENQUEUED = "children.enqueued"
 
 
@@ -37,6 +39,42 @@ class JobTree:
             "children": [child.as_dict() for child in self.children],
             "counts": [{"job_type": kind, "status": status, "count": n} for kind, status, n in self.child_counts],
         }
+
+
+class NamedChild(NamedTuple):
+    """A child, its name within its parent, the names of the siblings it runs after, and its last progress."""
+
+    row: ChildRow
+    name: str
+    after: list[str]
+    progress: Progress | None
+
+
+async def read_children(
+    tx: Tx, runtime: Runtime, job: Job, after: str | None, limit: int, *, phase: str | None, status: str | None
+) -> list[NamedChild]:
+    rows: list[ChildRow] = []
+    while len(rows) < limit:
+        page = await tx.children.child_page(job.id, after, limit, phase=phase, status=status)
+        rows += [row for row in page if runtime.sees(row)]
+        if len(page) < limit:
+            break
+        after = page[-1].id
+    rows = rows[:limit]
+    named = await _names_of_children(tx, job)
+    running = [row.id for row in rows if row.phase == Phase.LEASED]
+    progress = await tx.output.progress_of(running) if running else {}
+    return [
+        NamedChild(row, child.get("name") or row.job_type, child.get("after", []), progress.get(row.id))
+        for row in rows
+        for child in [named.get(row.id, {})]
+    ]
+
+
+async def _names_of_children(tx: Tx, job: Job) -> dict[str, dict[str, Any]]:
+    """{child id: name, after} in the order in which the parent enqueued them; the newest 200 notes are read."""
+    notes = [note.data or {} for _, note in reversed(await tx.log.last_notes(job.id, _NOTES)) if note.name == ENQUEUED]
+    return {child["id"]: child for data in notes for child in data.get("children", ())}
 
 
 async def visible_children(tx: Tx, runtime: Runtime, job_id: str, limit: int) -> tuple[list[Job], list[ChildCount]]:
@@ -68,8 +106,7 @@ async def read_tree(
         return node
     if not number:
         return node
-    notes = [note.data or {} for note in await tx.log.notes(job.id) if note.name == ENQUEUED]
-    named = {child["id"]: child for data in notes for child in data.get("children", ())}
+    named = await _names_of_children(tx, job)
     order = {job_id: place for place, job_id in enumerate(named)}
     for child in sorted(children, key=lambda job: (order.get(job.id, len(order)), job.id)):
         named_child = named.get(child.id, {})

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
@@ -13,9 +13,10 @@ from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, LogLine, Note, Progress, Step
 from detent.core.times import iso
 from detent.engine.execution.steps import STEP_FINISHED, STEP_STARTED
-from detent.engine.payload_access import redact_dead_letter, redact_entry, redact_job
+from detent.engine.payload_access import redact_dead_letter, redact_entry, redact_job, redact_progress
+from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import Submitted
-from detent.ports.tx import Tx
+from detent.ports.tx import MAX_NOTE_NUMBER, MAX_SEQ, Tx
 
 from . import operations, responses
 from .responses import show
@@ -24,6 +25,7 @@ PROGRESS = "progress"
 CAPTURED = "log"
 """The names of the notes that show the progress and the captured log lines of an execution."""
 MAX_LOG_LINES = 2_000
+MAX_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,41 @@ class History:
         rows = [(event.seq, 0, event_view(self.contract, job, event)) for event in events]
         rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
+
+
+class LogCursor(NamedTuple):
+    """The next page of a log, newest first, has the events below `seq` and the notes below number `note`."""
+
+    seq: int = MAX_SEQ
+    note: int = MAX_NOTE_NUMBER
+
+
+NEWEST = LogCursor()
+
+
+async def read_newest_entries(
+    tx: Tx, runtime: Runtime, job: Job, limit: int, below: LogCursor
+) -> tuple[list[responses.Event], LogCursor | None]:
+    events = await tx.log.last_events(job.id, limit + 1, below.seq)
+    numbered = await tx.log.last_notes(job.id, limit + 1, below.note)
+    notes = [_shortened(note) for _, note in reversed(numbered)]
+    history = History(runtime.contract(job.contract), job, events, notes)
+    entries = history.entries(payloads=runtime.payloads)[::-1]
+    page = entries[:limit]
+    shown_notes = sum(entry["note"] for entry in page)
+    shown_events = len(page) - shown_notes
+    if len(entries) == len(page):
+        return page, None
+    seq = events[shown_events - 1].seq if shown_events else below.seq
+    return page, LogCursor(seq, numbered[shown_notes - 1][0] if shown_notes else below.note)
+
+
+def _shortened(note: Note) -> Note:
+    """Names of children can be many; the list of children has them all."""
+    children = (note.data or {}).get("children", ())
+    if len(children) <= MAX_NAMES:
+        return note
+    return replace(note, data={**(note.data or {}), "children": children[:MAX_NAMES]})
 
 
 async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
@@ -99,6 +136,17 @@ def _log_note(job_id: str, lines: list[LogLine], claim: Event | None) -> Note:
 
 def log_line_view(line: LogLine) -> dict[str, str | None]:
     return {"at": iso(line.at), "level": line.level, "logger": line.logger, "message": line.message}
+
+
+def progress_view(progress: Progress | None, *, payloads: bool) -> responses.ProgressReport | None:
+    if progress is None:
+        return None
+    return show(responses.ProgressReport, progress if payloads else redact_progress(progress))
+
+
+def step_view(step: Step) -> responses.StepRecord:
+    result = None if step.result is None else json.loads(step.result)
+    return show(responses.StepRecord, step, finished_at=iso(step.at) if step.finished else None, result=result)
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
@@ -164,6 +212,7 @@ def contracts_view(contracts: Mapping[str, Contract]) -> list[operations.Contrac
     return [
         {
             "name": contract.name,
+            "description": contract.description,
             "carried": contract.name in CONTRACTS,
             "default": contract.name == DEFAULT,
             "statuses": len(contract.statuses),

@@ -197,7 +197,7 @@ def _blocked(snapshot: Snapshot) -> Iterator[Why]:
         numbers = ", ".join(f"{number} {status}" for status, number in counts.items()) or "none that you may see"
         how = f"`detent jobs draw {job.id} --tree` shows them"
         sentence = f"it waits for its children ({numbers}){until}; {how}"
-        yield Why("WAITS_FOR_CHILDREN", sentence, {**details, "children": counts})
+        yield Why("WAITS_FOR_CHILDREN", sentence, {**details, "children": dict(counts)})
     elif job.wait_name is not None and job.wait_kind != TIMER:
         how = f"send it with `detent jobs signal {job.id} {job.wait_name}`"
         yield Why("WAITS_FOR_SIGNAL", f"it waits for the signal {job.wait_name!r}{until}; {how}", details)

@@ -155,8 +155,25 @@ export interface Step {
   name: string;
   finished: boolean;
   execution_no: number;
-  at: string;
+  started_at: string;
+  finished_at: string | null;
   result: unknown;
+}
+
+export interface Progress {
+  share: number;
+  message: string;
+  execution_no: number;
+  at: string;
+}
+
+export interface LogLine {
+  execution_no: number;
+  n: number;
+  at: string;
+  level: string;
+  logger: string;
+  message: string;
 }
 
 export interface Vote {
@@ -179,20 +196,40 @@ export interface Approval {
 
 export interface ChildJob {
   id: string;
+  name: string;
+  after: string[];
   job_type: string;
+  contract: string;
   status: string;
   phase: Phase;
   error_code: string | null;
+  execution_no: number;
+  worker: string | null;
+  progress: Progress | null;
+  created_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+}
+
+export interface ChildCount {
+  contract: string;
+  status: string;
+  phase: Phase;
+  count: number;
 }
 
 export interface JobDetail {
+  version: number;
+  requeued_from: { kind: "dead_letter" | "job"; id: string } | null;
   acts: JobAction[];
   wait: { name: string; until: string | null } | null;
   cancel_requested: boolean;
   retries: number;
-  steps: Step[];
+  steps: number;
+  has_logs: boolean;
+  progress: Progress | null;
   approvals: Approval[];
-  children: { total: number; jobs: ChildJob[] };
+  children: { total: number; counts: ChildCount[] };
 }
 
 /** Why a job is in its status. `details.also` holds further reasons. */
@@ -242,7 +279,10 @@ export interface WhyDetails extends Limit {
 /** What the page of one job shows. */
 export interface JobView {
   job: Job;
+  steps: Step[];
+  /** The newest part of the log, oldest entry first. */
   history: JobEvent[];
+  hasOlder: boolean;
   detail: JobDetail;
   why: Why;
   contract: Contract;
@@ -404,6 +444,7 @@ export interface Edge {
 
 export interface Contract {
   name: string;
+  description: string;
   statuses: Record<string, Phase>;
   edges: Edge[];
   codes: Record<string, string | null>;
@@ -412,6 +453,7 @@ export interface Contract {
 
 export interface ContractSummary {
   name: string;
+  description: string;
   carried: boolean;
   default: boolean;
   statuses: number;

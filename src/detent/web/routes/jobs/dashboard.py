@@ -4,7 +4,7 @@ The details of a job are the allowed actions, its wait, steps, approvals and chi
 with given ids, or a page of those that match a filter; a dry run only counts them.
 """
 
-import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -15,14 +15,15 @@ from detent.core.access import Power, Scope
 from detent.core.approval import Approval, may_decide
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.errors import InvalidInput
-from detent.core.job import APPROVAL, Job, Step
+from detent.core.job import APPROVAL, Job
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.execution.approvals import approval_view
 from detent.engine.jobs import BulkResult, Jobs
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject, show
-from detent.engine.reads.tree import visible_children
+from detent.engine.reads.views import progress_view
+from detent.ports.children import ChildCount
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
@@ -31,7 +32,6 @@ from detent.web.openapi import schemas
 from .filters import Cursor, JobId, JobSelection
 
 router = Router(tags=["jobs"])
-_MAX_CHILDREN = 20
 _PAGE = 500
 _DRY_RUN_PAGE = 5_000
 BulkResponse = responses.answer_of(
@@ -46,16 +46,20 @@ BulkResponse = responses.answer_of(
 
 @router.route_for("GET", "/jobs/{job_id}/detail", Power.READ)
 async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDetail:
-    """The actions that a job's contract and the caller's role allow, and its wait, steps, approvals and children."""
+    """The actions that a job's contract and the caller's role allow; its wait, progress and approvals; the number of
+    its steps and children."""
     engine, caller = request.engine, request.caller
     job = await engine.jobs.get(job_id)
 
-    async def read_detail(tx: Tx) -> tuple[list[Step], list[Approval], list[Job], int]:
-        children, counts = await visible_children(tx, engine, job.id, _MAX_CHILDREN)
-        total = sum(count.number for count in counts)
-        return await tx.steps.list_steps(job.id), await tx.approvals.approvals_of(job.id), children, total
+    async def read_detail(tx: Tx) -> tuple[Any, ...]:
+        counts = [count for count in await tx.children.count_children(job.id) if engine.sees(count)]
+        progress = (await tx.output.progress_of([job.id])).get(job.id)
+        has_logs = bool(await tx.output.last_log_lines(job.id, 1))
+        origin = await _origin(tx, job)
+        steps = await tx.steps.count_steps(job.id)
+        return await tx.approvals.approvals_of(job.id), counts, progress, steps, has_logs, origin
 
-    steps, approvals, children, total = await engine.store.read(read_detail)
+    approvals, counts, progress, steps, has_logs, origin = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
     return show(
@@ -65,9 +69,12 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         acts=acts,
         wait=_wait(job),
         cancel_requested=job.cancel_requested is not None,
-        steps=[_step(step, engine.payloads) for step in steps],
+        steps=steps,
+        has_logs=has_logs,
+        requeued_from=origin,
+        progress=progress_view(progress, payloads=engine.payloads),
         approvals=[approval_view(approval, payloads=engine.payloads) for approval in approvals],
-        children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
+        children={"total": sum(count.number for count in counts), "counts": _by_status(counts)},
     )
 
 
@@ -104,9 +111,21 @@ def _wait(job: Job) -> responses.JobWait | None:
     return {"name": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at)}
 
 
-def _step(step: Step, payloads: bool) -> responses.StepRecord:
-    result = json.loads(step.result) if payloads and step.result is not None else None
-    return show(responses.StepRecord, step, result=result)
+async def _origin(tx: Tx, job: Job) -> responses.JobOrigin | None:
+    if job.requeued_from is None:
+        return None
+    is_dead_letter = await tx.dead_letters.dead_letter(job.requeued_from) is not None
+    return {"kind": "dead_letter" if is_dead_letter else "job", "id": job.requeued_from}
+
+
+def _by_status(counts: Sequence[ChildCount]) -> list[responses.ChildCounts]:
+    numbers = Counter[tuple[str, str, str]]()
+    for count in counts:
+        numbers[count.contract, count.status, count.phase] += count.number
+    return [
+        {"contract": contract, "status": status, "phase": phase, "count": number}
+        for (contract, status, phase), number in numbers.items()
+    ]
 
 
 class JobBulkRequest(schemas.ReasonRequest, JobSelection):

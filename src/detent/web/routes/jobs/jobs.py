@@ -1,7 +1,7 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 from pydantic import Field
@@ -12,6 +12,7 @@ from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
+from detent.engine.reads.views import NEWEST, LogCursor
 from detent.engine.reads.why import Why
 from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
@@ -152,11 +153,18 @@ async def get_job(request: ApiRequest, job_id: JobId) -> Response:
 
 
 class EventPageQuery(Page):
-    cursor: str | None = Field(None, pattern="^[0-9]{1,9}$", description="next_cursor of the previous page")
+    cursor: str | None = Field(
+        None, pattern=r"^[0-9]{1,9}(\.[0-9]{1,18})?$", description="next_cursor of the previous page"
+    )
     limit: int = Field(500, ge=1, le=5_000)
+    order: Literal["asc", "desc"] = Field(
+        "asc",
+        description="asc: oldest first, with recorded steps, progress and log lines as notes. desc: newest first, "
+        "without them; each page reads only its own entries.",
+    )
 
     def cut_log(self, entries: list[T]) -> Paged[T]:
-        end = int(self.cursor or 0) + self.limit
+        end = int((self.cursor or "0").split(".")[0]) + self.limit
         return entries[end - self.limit : end], str(end) if end < len(entries) else None
 
 
@@ -164,7 +172,11 @@ class EventPageQuery(Page):
 async def list_job_events(
     request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]
 ) -> Paged[responses.Event]:
-    """The log of a job: status changes and notes, oldest first."""
+    """The log of a job: status changes and notes, oldest first, or newest first with order=desc."""
+    if query.order == "desc":
+        below = LogCursor(*map(int, query.cursor.split("."))) if query.cursor else NEWEST
+        entries, following = await request.engine.jobs.newest_entries(job_id, query.limit, below)
+        return entries, f"{following.seq}.{following.note}" if following else None
     history = await request.engine.jobs.history(job_id)
     return query.cut_log(history.entries(payloads=request.caller.payloads))
 

@@ -1,14 +1,18 @@
-// A contract drawn from its table: statuses in layers from the first to the final ones, one curve per pair of statuses.
+// A contract drawn from its table: statuses in layers from the first to the final ones, one line per pair of statuses. A
+// line that passes a layer does so in a lane of its own between the boxes, so that none runs through a box.
 
 /** @import { Contract, Edge } from "../types.d.ts" */
 
 import { statusTone } from "../core/contracts.js";
 import { s } from "../core/dom.js";
 
-const NODE_WIDTH = 128, NODE_HEIGHT = 32, LAYER_GAP = 64, ROW_GAP = 18, MARGIN = 42;
-const ORDERING_ROUNDS = 4, LONGEST_NAME = 18;
+const NODE_WIDTH = 128, NODE_HEIGHT = 32, LANE_HEIGHT = 10, LAYER_GAP = 64, ROW_GAP = 16, MARGIN = 42;
+const ORDERING_ROUNDS = 6, LONGEST_NAME = 18;
 
-/** @typedef {{ x: number, y: number, layer: number, row: number }} Place */
+/**
+ * A place in a layer: of a status, or of a lane that the lines to one target use to pass the layer.
+ * @typedef {{ key: string, isLane: boolean, layer: number, x: number, y: number, height: number }} Place
+ */
 /** @typedef {{ source: string | null, target: string, events: string[], moves: string[] }} Pair */
 
 /**
@@ -19,23 +23,22 @@ const ORDERING_ROUNDS = 4, LONGEST_NAME = 18;
  * @param {string | null} [options.current] the status to highlight
  */
 export function contractDiagram(contract, { label, taken = [], current = null }) {
-  const layers = layersOf(contract);
-  const places = placesOf(layers);
-  const height = Math.max(...layers.map((layer) => layer.length)) * (NODE_HEIGHT + ROW_GAP) - ROW_GAP + MARGIN * 2;
-  const width = layers.length * (NODE_WIDTH + LAYER_GAP) + MARGIN;
+  const pairs = pairsOf(contract.edges);
+  const { places, width, height } = layoutOf(contract, pairs);
   const visited = new Set(taken.flat());
   const takenKeys = new Set(taken.map(([source, target]) => edgeKey(source, target)));
   const svg = s("svg", { class: "diagram", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   svg.style.maxWidth = `${width * 1.25}px`;
   const drawingOrder = ["", " next", " taken"];
-  const edges = pairsOf(contract.edges).map((pair) => {
+  const edges = pairs.map((pair) => {
     const isTaken = takenKeys.has(edgeKey(pair.source ?? "", pair.target));
     const kind = isTaken ? " taken" : pair.source !== null && pair.source === current ? " next" : "";
-    return { kind, node: edgeNode(pair, places, height, kind) };
+    return { kind, node: edgeNode(pair, places, kind) };
   });
   edges.sort((first, second) => drawingOrder.indexOf(first.kind) - drawingOrder.indexOf(second.kind));
   svg.append(...edges.map((edge) => edge.node));
   for (const [status, place] of places) {
+    if (place.isLane) continue;
     const marks = `${visited.has(status) ? " visited" : ""}${status === current ? " current" : ""}`;
     svg.append(statusNode(contract, status, place, marks));
   }
@@ -104,9 +107,56 @@ function layersOf(contract) {
     { length: last + 1 },
     (_none, rank) => statuses.filter((status) => ranks.get(status) === rank),
   );
-  const filled = layers.filter((layer) => layer.length);
-  for (let round = 0; round < ORDERING_ROUNDS; round += 1) orderLayers(filled, contract.edges);
-  return filled;
+  return layers.filter((layer) => layer.length);
+}
+
+/** @param {string} target @param {number} layer @param {boolean} backward */
+const laneKey = (target, layer, backward) => `${backward ? "<" : ">"} ${target} ${layer}`;
+
+/**
+ * The layers with lanes for the lines that pass them, ordered so that few lines cross, and the position of each place.
+ * @param {Contract} contract
+ * @param {Pair[]} pairs
+ */
+function layoutOf(contract, pairs) {
+  const layers = layersOf(contract);
+  const layerOf = new Map(layers.flatMap((statuses, layer) => statuses.map((status) => [status, layer])));
+  const lanes = new Set();
+  /** Neighbours in the layer to the left. @type {Map<string, Set<string>>} */
+  const links = new Map();
+  for (const { source, target } of pairs) {
+    const from = source === null ? undefined : layerOf.get(source), to = layerOf.get(target);
+    if (source === null || from === undefined || to === undefined || from === to) continue;
+    const backward = to < from, chain = [backward ? target : source];
+    for (let layer = Math.min(from, to) + 1; layer < Math.max(from, to); layer += 1) {
+      const key = laneKey(target, layer, backward);
+      if (!lanes.has(key)) layers[layer].push(key);
+      lanes.add(key);
+      chain.push(key);
+    }
+    chain.push(backward ? source : target);
+    for (let index = 1; index < chain.length; index += 1) {
+      const before = links.get(chain[index]) ?? new Set();
+      links.set(chain[index], before.add(chain[index - 1]));
+    }
+  }
+  for (let round = 0; round < ORDERING_ROUNDS; round += 1) orderLayers(layers, links, round % 2 === 1);
+  /** @param {string} key */
+  const heightOf = (key) => (lanes.has(key) ? LANE_HEIGHT : NODE_HEIGHT);
+  /** @param {string[]} layer */
+  const total = (layer) => layer.reduce((sum, key) => sum + heightOf(key) + ROW_GAP, -ROW_GAP);
+  const highest = Math.max(...layers.map(total));
+  /** @type {Map<string, Place>} */
+  const places = new Map();
+  layers.forEach((keys, layer) => {
+    let y = MARGIN + (highest - total(keys)) / 2;
+    const x = MARGIN / 2 + 20 + layer * (NODE_WIDTH + LAYER_GAP);
+    for (const key of keys) {
+      places.set(key, { key, isLane: lanes.has(key), layer, x, y, height: heightOf(key) });
+      y += heightOf(key) + ROW_GAP;
+    }
+  });
+  return { places, width: layers.length * (NODE_WIDTH + LAYER_GAP) + MARGIN, height: highest + MARGIN * 2 };
 }
 
 /**
@@ -126,52 +176,39 @@ function distances(edges) {
 }
 
 /**
- * Sort each layer by the mean row of its sources in the layer before, so that fewer edges cross.
+ * Sort each layer by the mean row of its neighbours in the layer before (or after), so that fewer lines cross.
  * @param {string[][]} layers
- * @param {Edge[]} edges
+ * @param {Map<string, Set<string>>} links
+ * @param {boolean} fromRight
  */
-function orderLayers(layers, edges) {
-  for (const [index, layer] of layers.entries()) {
-    const before = layers[index - 1] ?? [];
-    /** @param {string} status */
-    const weight = (status) => {
-      const rows = edges.filter((edge) => edge.target === status).map((edge) => before.indexOf(edge.source ?? ""));
-      const sourceRows = rows.filter((row) => row >= 0);
-      if (!sourceRows.length) return layer.indexOf(status);
-      return sourceRows.reduce((sum, row) => sum + row, 0) / sourceRows.length;
+function orderLayers(layers, links, fromRight) {
+  const order = fromRight ? [...layers.keys()].reverse() : [...layers.keys()];
+  for (const index of order) {
+    const layer = layers[index], beside = layers[index + (fromRight ? 1 : -1)] ?? [];
+    /** @param {string} key */
+    const weight = (key) => {
+      const rows = fromRight
+        ? beside.flatMap((other, row) => (links.get(other)?.has(key) ? [row] : []))
+        : [...(links.get(key) ?? [])].map((other) => beside.indexOf(other)).filter((row) => row >= 0);
+      if (!rows.length) return layer.indexOf(key) * beside.length / Math.max(1, layer.length);
+      return rows.reduce((sum, row) => sum + row, 0) / rows.length;
     };
-    const weights = new Map(layer.map((status) => [status, weight(status)]));
+    const weights = new Map(layer.map((key) => [key, weight(key)]));
     layer.sort((first, second) => (weights.get(first) ?? 0) - (weights.get(second) ?? 0));
   }
-}
-
-/** @param {string[][]} layers */
-function placesOf(layers) {
-  /** @type {Map<string, Place>} */
-  const places = new Map();
-  const longest = Math.max(...layers.map((layer) => layer.length));
-  layers.forEach((statuses, layer) => {
-    const top = MARGIN + ((longest - statuses.length) * (NODE_HEIGHT + ROW_GAP)) / 2;
-    const x = MARGIN / 2 + 20 + layer * (NODE_WIDTH + LAYER_GAP);
-    statuses.forEach((status, row) => {
-      places.set(status, { x, y: top + row * (NODE_HEIGHT + ROW_GAP), layer, row });
-    });
-  });
-  return places;
 }
 
 /**
  * @param {Pair} pair
  * @param {Map<string, Place>} places
- * @param {number} height
  * @param {string} kind
  */
-function edgeNode({ source, target, events, moves }, places, height, kind) {
+function edgeNode({ source, target, events, moves }, places, kind) {
   const to = places.get(target), from = source === null ? null : places.get(source);
   if (!to || from === undefined) {
     throw new Error(`an edge of the contract names an unknown status: ${source} → ${target}`);
   }
-  const { path, x, y, angle } = curve(from, to, height);
+  const { path, x, y, angle } = route(from, to, places);
   const moveNames = moves.length ? ` (${moves.join(", ")})` : "";
   return s(
     "g",
@@ -182,46 +219,54 @@ function edgeNode({ source, target, events, moves }, places, height, kind) {
   );
 }
 
-/**
- * The path of an edge, and the position and angle of its arrow head.
- * @param {Place | null} from
- * @param {Place} to
- * @param {number} height
- */
-function curve(from, to, height) {
-  const middle = to.y + NODE_HEIGHT / 2;
-  if (!from) return { path: `M${to.x - 26},${middle} L${to.x - 7},${middle}`, x: to.x, y: middle, angle: 0 };
-  if (from === to) {
-    const right = to.x + NODE_WIDTH, end = right - 46;
-    const path = `M${right - 20},${to.y} C${right - 10},${to.y - 26} ${right - 62},${to.y - 26} ${end},${to.y - 6}`;
-    return { path, x: end, y: to.y, angle: 90 };
-  }
-  const start = { x: from.x + NODE_WIDTH, y: from.y + NODE_HEIGHT / 2 };
-  if (to.layer > from.layer) {
-    const bend = Math.max(36, (to.x - start.x) / 2);
-    const path = `M${start.x},${start.y} C${start.x + bend},${start.y} ${to.x - bend},${middle} ${to.x - 7},${middle}`;
-    return { path, x: to.x, y: middle, angle: 0 };
-  }
-  if (to.layer === from.layer) {
-    const out = start.x + 40, end = to.x + NODE_WIDTH;
-    const path = `M${start.x},${start.y} C${out},${start.y} ${out},${middle} ${end + 7},${middle}`;
-    return { path, x: end, y: middle, angle: 180 };
-  }
-  return backwardCurve(from, to, height);
-}
+/** @param {Place} place */
+const middleOf = ({ y, height }) => y + height / 2;
 
 /**
- * An edge to an earlier layer, drawn above or below the statuses between.
- * @param {Place} from
+ * The path of an edge, and the position and angle of its arrow head. It crosses a layer only in a lane; between two
+ * layers there is nothing to cross.
+ * @param {Place | null} from
  * @param {Place} to
- * @param {number} height
+ * @param {Map<string, Place>} places
  */
-function backwardCurve(from, to, height) {
-  const above = from.row <= 1 && to.row <= 1, direction = above ? -1 : 1;
-  const start = { x: from.x + NODE_WIDTH / 2 + 14, y: above ? from.y : from.y + NODE_HEIGHT };
-  const x = to.x + NODE_WIDTH / 2 + 14 * (to.layer % 2 ? 1 : -1), y = above ? to.y : to.y + NODE_HEIGHT;
-  const room = above ? MARGIN + 30 : height - Math.max(start.y, y);
-  const reach = direction * Math.min(room, 34 + 16 * (from.layer - to.layer));
-  const control = `${start.x - 20},${start.y + reach} ${x + 20},${y + reach}`;
-  return { path: `M${start.x},${start.y} C${control} ${x},${y + direction * 7}`, x, y, angle: above ? 90 : 270 };
+function route(from, to, places) {
+  const end = middleOf(to), right = to.x + NODE_WIDTH;
+  if (!from) return { path: `M${to.x - 26},${end} L${to.x - 7},${end}`, x: to.x, y: end, angle: 0 };
+  if (from === to) {
+    const x = right - 46;
+    const path = `M${right - 20},${to.y} C${right - 10},${to.y - 15} ${right - 62},${to.y - 15} ${x},${to.y - 6}`;
+    return { path, x, y: to.y, angle: 90 };
+  }
+  const start = middleOf(from);
+  if (from.layer === to.layer) {
+    const out = right + 40;
+    return {
+      path: `M${right},${start} C${out},${start} ${out},${end} ${right + 7},${end}`,
+      x: right,
+      y: end,
+      angle: 180,
+    };
+  }
+  const backward = to.layer < from.layer, step = backward ? -1 : 1;
+  // Backward lines leave a box above, and arrive below, the lines of the other direction.
+  const shift = backward ? 8 : 0;
+  let x = backward ? from.x : from.x + NODE_WIDTH, y = start - shift;
+  let path = `M${x},${y}`;
+  for (let layer = from.layer + step; layer !== to.layer; layer += step) {
+    const lane = places.get(laneKey(to.key, layer, backward));
+    if (!lane) continue;
+    const enter = backward ? lane.x + NODE_WIDTH : lane.x, leave = backward ? lane.x : lane.x + NODE_WIDTH;
+    path += `${curveTo(x, y, enter, middleOf(lane))} L${leave},${middleOf(lane)}`;
+    x = leave;
+    y = middleOf(lane);
+  }
+  const arrow = backward ? right : to.x;
+  path += curveTo(x, y, arrow - step * 7, end + shift);
+  return { path, x: arrow, y: end + shift, angle: backward ? 180 : 0 };
+}
+
+/** @param {number} x @param {number} y @param {number} endX @param {number} endY */
+function curveTo(x, y, endX, endY) {
+  const middle = (x + endX) / 2;
+  return ` C${middle},${y} ${middle},${endY} ${endX},${endY}`;
 }

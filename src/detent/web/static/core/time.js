@@ -47,6 +47,29 @@ export function timeElement(iso) {
   return h("time", { datetime: iso, title: formatExact(iso), "data-relative": true }, formatRelative(iso));
 }
 
+const timeFormat = new Intl.DateTimeFormat(language, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+  hour12: false,
+});
+const dayTimeFormat = new Intl.DateTimeFormat(language, {
+  month: "short",
+  day: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
+
+/** A `time` element with the exact time of day, and the day if it is not today. @param {string} iso */
+export function exactTime(iso) {
+  const date = new Date(iso), isToday = date.toDateString() === new Date().toDateString();
+  const text = (isToday ? timeFormat : dayTimeFormat).format(date);
+  return h("time", { class: "exact", datetime: iso, title: formatExact(iso) }, text);
+}
+
 /** @param {number | null | undefined} milliseconds */
 export function formatDuration(milliseconds) {
   if (milliseconds === null || milliseconds === undefined || Number.isNaN(milliseconds)) return "–";

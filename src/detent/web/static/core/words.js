@@ -50,5 +50,8 @@ export const hasText = (key) => key in texts;
  */
 export const translated = (kind, word) => (hasText(`${kind}.${word}`) ? t(`${kind}.${word}`) : word);
 
+const percentFormat = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 0 });
+/** @param {number} share from 0 to 1 */
+export const formatPercent = (share) => percentFormat.format(share);
 /** @param {number} value */
 export const formatNumber = (value) => numberFormat.format(value);

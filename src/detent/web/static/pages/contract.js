@@ -69,6 +69,7 @@ function draw(root, contract) {
   const codes = Object.entries(contract.codes);
   fill(
     root,
+    contract.description && h("p", { class: "soft", id: "contract-description" }, contract.description),
     diagramCard(contract),
     h(
       "div",

@@ -28,6 +28,7 @@ const nameCell = (contract) => [
 function draw(root, { items }) {
   rows ??= table(t("page.contracts"), [
     { label: t("col.name"), cell: nameCell },
+    { label: t("contracts.description"), cell: ({ description }) => h("span", { class: "break" }, description) },
     { label: t("col.statuses"), class: "number", cell: ({ statuses }) => formatNumber(statuses) },
     { label: t("col.edges"), class: "number", cell: ({ edges }) => formatNumber(edges) },
     { label: t("contracts.max-retries"), class: "number", cell: ({ max_retries }) => formatNumber(max_retries) },

@@ -1,8 +1,9 @@
 // One dead letter.
 
-/** @import { DeadLetter } from "../types.d.ts" */
+/** @import { DeadLetter, Job } from "../types.d.ts" */
 
 import { card } from "../components/elements.js";
+import { jsonDiff } from "../components/json_diff.js";
 import { jsonCard } from "../components/json_tree.js";
 import { detailsList } from "../components/table.js";
 import { canSeePayloads, get } from "../core/api.js";
@@ -15,7 +16,9 @@ import { deadLetterButtons, deadLetterState } from "./dead_letters/dead_letter_a
 import "../core/shell.js";
 
 let drawn = "";
-const head = h("div"), content = h("div");
+const head = h("div"), content = h("div"), changes = h("div");
+/** The requeue whose payload is compared. */
+let compared = "";
 
 /**
  * @param {HTMLElement} root
@@ -25,13 +28,28 @@ function draw(root, deadLetter) {
   if (JSON.stringify(deadLetter) === drawn) return;
   drawn = JSON.stringify(deadLetter);
   requireElement("h1").textContent = deadLetter.job_type;
-  if (!root.children.length) root.append(head, content);
+  if (!root.children.length) root.append(head, changes, content);
   fill(
     head,
     h("p", { class: "row" }, deadLetterState(deadLetter), h("code", { class: "break" }, deadLetter.dlq_id)),
     h("div", { class: "toolbar" }, deadLetterButtons(deadLetter, refresh)),
   );
   updateKeyed(content, [deadLetter], ({ dlq_id }) => dlq_id, cards);
+  drawChanges(deadLetter);
+}
+
+/** What was changed in the payload when it was requeued. @param {DeadLetter} deadLetter */
+async function drawChanges({ requeued_as, payload_json }) {
+  if (!requeued_as || requeued_as === compared || !canSeePayloads) return;
+  compared = requeued_as;
+  try {
+    /** @type {Job} */
+    const job = await get(`jobs/${encodeURIComponent(requeued_as)}`);
+    const titles = { before: t("job.dead-letter"), after: t("diff.requeue") };
+    fill(changes, h("div", { class: "block" }, card(t("diff.title"), jsonDiff(payload_json, job.payload, titles))));
+  } catch {
+    fill(changes); // the job was pruned
+  }
 }
 
 /** @param {DeadLetter} deadLetter */

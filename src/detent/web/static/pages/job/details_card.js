@@ -1,7 +1,6 @@
-/** @import { Child, DeadLetter, Job, JobView, Page } from "../../types.d.ts" */
+/** @import { Child, Job, JobView } from "../../types.d.ts" */
 
 import { detailsList } from "../../components/table.js";
-import { get } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { timeElement } from "../../core/time.js";
 import { contractUrl, deadLetterUrl, jobUrl } from "../../core/urls.js";
@@ -9,27 +8,13 @@ import { formatNumber, t } from "../../core/words.js";
 
 /** @param {string} id */
 const jobLink = (id) => h("a", { href: jobUrl(id) }, id);
-/** Ids of dead letters, or not; asked once. @type {Map<string, Promise<boolean>>} */
-const deadLetterIds = new Map();
-
-/** @param {string} id */
-async function isDeadLetter(id) {
-  /** @type {Page<DeadLetter>} */
-  const { items } = await get("dlq/items", { id: [id] });
-  return items.length > 0;
-}
-
-/** A link to what a job was requeued from: a dead letter, or a job that has none. @param {string} id */
-function originLink(id) {
-  const link = h("a", { href: deadLetterUrl(id), "data-origin": true }, id);
-  const asked = deadLetterIds.get(id) ?? isDeadLetter(id).catch(() => true);
-  deadLetterIds.set(id, asked);
-  asked.then((found) => {
-    if (!found) link.href = jobUrl(id);
-  });
-  return link;
-}
-
+/** @param {{ kind: "dead_letter" | "job", id: string }} origin */
+const originLink = ({ kind, id }) =>
+  h(
+    "a",
+    { href: kind === "dead_letter" ? deadLetterUrl(id) : jobUrl(id), "data-origin": true },
+    id,
+  );
 /** @param {string} text */
 const code = (text) => h("code", {}, text);
 
@@ -67,9 +52,8 @@ export function jobDetails({ job, detail }) {
     job.idempotency_key && [t("job.idempotency-key"), code(job.idempotency_key)],
     job.task_id && [t("job.task"), code(job.task_id)],
     job.trace_id && [t("job.trace"), code(job.trace_id)],
-    job.error_code && [t("col.error"), [code(job.error_code), job.error_message && [h("br"), job.error_message]]],
     job.dlq_id && [t("job.dead-letter"), h("a", { href: deadLetterUrl(job.dlq_id) }, job.dlq_id)],
-    job.requeued_from && [t("job.requeued-from"), originLink(job.requeued_from)],
+    detail.requeued_from && [t("job.requeued-from"), originLink(detail.requeued_from)],
     job.parent_id && [t("job.parent"), jobLink(job.parent_id)],
     ...fieldsOfContract(job),
   ]);

@@ -1,11 +1,19 @@
-// The executions of a job, the last one first, with their errors and tracebacks.
+// The executions of a job and their steps as bars on an axis of time, with exact times and durations in the same rows.
 
-/** @import { JobEvent, JobView } from "../../types.d.ts" */
+/** @import { Contract, Job, JobEvent, JobView, Step, Table } from "../../types.d.ts" */
+/** @import { TimeRange } from "../../charts/gantt.js" */
 
-import { card } from "../../components/elements.js";
-import { h } from "../../core/dom.js";
-import { formatDuration, millisecondsBetween, timeElement } from "../../core/time.js";
+import { ganttAxis, ganttBar } from "../../charts/gantt.js";
+import { button } from "../../components/elements.js";
+import { jsonTree } from "../../components/json_tree.js";
+import { table } from "../../components/table.js";
+import { asProblem, canSeePayloads, get } from "../../core/api.js";
+import { statusTone } from "../../core/contracts.js";
+import { fill, h } from "../../core/dom.js";
+import { exactTime, formatDuration } from "../../core/time.js";
 import { t } from "../../core/words.js";
+
+const FIRST_ROWS = 40, MORE_ROWS = 200;
 
 /**
  * `end`: the event that ended the execution. `error`: the data of the event that reported its error.
@@ -17,7 +25,12 @@ import { t } from "../../core/words.js";
  * @property {Record<string, unknown> | null} error
  */
 
-/** @param {JobEvent[]} history */
+/** @typedef {{ key: string, execution: Execution, step: Step | null, bar: TimeRange, axis: TimeRange, tone: string, running: boolean }} Row */
+
+/**
+ * The executions in the loaded part of the history, oldest first.
+ * @param {JobEvent[]} history oldest first
+ */
 export function executionsOf(history) {
   /** @type {Map<number, Execution>} */
   const executions = new Map();
@@ -31,51 +44,202 @@ export function executionsOf(history) {
       if (data.error_code) execution.error ??= data;
     }
   }
-  return [...executions.values()].reverse();
+  return [...executions.values()];
 }
 
 /**
- * @param {Execution[]} executions
- * @param {JobView} view
+ * good, bad or leased, from what the contract does in the event that ended the execution.
+ * @param {Execution} execution
+ * @param {Contract} contract
  */
-export const executionsCard = (executions, { job }) =>
-  card(
-    t("job.executions"),
-    h("div", { class: "stack" }, executions.map((execution) => executionNode(execution, job.phase === "leased"))),
-  );
+export function executionTone({ end, error }, contract) {
+  if (error) return "bad";
+  if (!end) return "leased";
+  const tone = statusTone(contract, end.target);
+  return tone === "good" || tone === "bad" ? tone : "neutral";
+}
+
+/** @param {string} iso */
+const millis = (iso) => new Date(iso).getTime();
+
+/**
+ * When an execution ended; one that runs or was lost without an event reaches to its last step or to now.
+ * @param {Execution} execution
+ * @param {Job} job
+ */
+export const endOf = (execution, job) =>
+  execution.end ? millis(execution.end.at) : isRunning(execution, job) ? Date.now() : millis(execution.startedAt);
 
 /**
  * @param {Execution} execution
- * @param {boolean} isRunning
+ * @param {Job} job
  */
-function executionNode({ number, startedAt, worker, end, error }, isRunning) {
-  const result = end ? ` · ${end.event}` : isRunning ? ` · ${t("job.running")}` : "";
-  return h(
-    "div",
-    {},
-    h(
-      "div",
-      { class: "row between" },
-      h("strong", {}, t("job.execution", { n: number })),
-      h(
-        "span",
-        { class: "soft small" },
-        end ? formatDuration(millisecondsBetween(startedAt, end.at)) : timeElement(startedAt),
-      ),
-    ),
-    h("div", { class: "small soft break" }, worker, result),
-    error && h(
-      "div",
-      { class: "small break" },
-      h("code", {}, String(error.error_code)),
-      " ",
-      String(error.error_message ?? ""),
-    ),
-    Boolean(error?.traceback) && h(
-      "details",
-      {},
-      h("summary", { class: "small" }, t("job.traceback")),
-      h("pre", { class: "trace", tabindex: "0" }, String(error?.traceback)),
-    ),
+export const isRunning = (execution, job) =>
+  !execution.end && job.phase === "leased" && execution.number === job.execution_no;
+
+/** @param {string} jobPath */
+export function executionsCard(jobPath) {
+  /** @type {JobView | null} */
+  let view = null;
+  let shown = FIRST_ROWS;
+  let zoom = "all";
+  /** Opened results, kept while the rows around them are redrawn. @type {Map<string, HTMLDetailsElement>} */
+  const results = new Map();
+  const axisHead = h("div");
+  const zoomSelect = h("select", { "aria-label": t("job.zoom"), id: "gantt-zoom" });
+  zoomSelect.addEventListener("change", () => {
+    zoom = zoomSelect.value;
+    draw();
+  });
+  /** @type {Table<Row>} */
+  const rows = table(t("job.executions"), [
+    { label: t("col.name"), cell: (row) => nameCell(row) },
+    {
+      label: t("job.time-line"),
+      head: axisHead,
+      class: "bar",
+      cell: ({ bar, axis, tone }) => ganttBar(bar, axis, tone),
+    },
+    { label: t("job.started"), class: "nowrap", cell: ({ bar }) => exactTime(new Date(bar.from).toISOString()) },
+    {
+      label: t("col.duration"),
+      class: "number nowrap",
+      cell: ({ bar, running }) => `${formatDuration(bar.to - bar.from)}${running ? " …" : ""}`,
+    },
+  ]);
+  rows.node.classList.add("gantt");
+  const more = h("div", { class: "row" });
+  const node = h(
+    "section",
+    { class: "card", id: "executions" },
+    h("div", { class: "head" }, h("h2", {}, t("job.executions-and-steps")), zoomSelect),
+    rows.node,
+    more,
   );
+
+  /** @param {Row} row */
+  function nameCell({ execution, step, running }) {
+    if (step) return stepCell(step);
+    const { number, worker, end, error } = execution;
+    const outcome = end ? end.event : running ? t("job.running") : "";
+    return [
+      h("strong", {}, t("job.execution", { n: number })),
+      h("div", { class: "small soft break" }, [outcome, worker].filter(Boolean).join(" · ")),
+      error &&
+      h(
+        "div",
+        { class: "small break" },
+        h("code", {}, String(error.error_code)),
+        " ",
+        String(error.error_message ?? ""),
+      ),
+      Boolean(error?.traceback) && h(
+        "details",
+        {},
+        h("summary", { class: "small" }, t("job.traceback")),
+        h("pre", { class: "trace", tabindex: "0" }, String(error?.traceback)),
+      ),
+    ];
+  }
+
+  /** @param {Step} step */
+  function stepCell({ name, finished, execution_no }) {
+    if (!finished) {
+      return h("div", { class: "step" }, name, " ", h("span", { class: "soft small" }, t("job.step-open")));
+    }
+    if (!canSeePayloads) return h("div", { class: "step" }, name);
+    const key = `${execution_no}/${name}`;
+    const opened = results.get(key);
+    if (opened) return opened;
+    const content = h("div");
+    const details = h("details", { class: "step" }, h("summary", {}, name), content);
+    details.addEventListener("toggle", async () => {
+      if (!details.open || content.firstChild) return;
+      results.set(key, details);
+      try {
+        /** @type {{ items: Step[] }} */
+        const { items } = await get(`${jobPath}/steps`, { name });
+        fill(content, items.length > 0 && jsonTree(items[0].result));
+      } catch (error) {
+        fill(content, h("p", { class: "error" }, asProblem(error).message));
+      }
+    });
+    return details;
+  }
+
+  function draw() {
+    if (!view) return;
+    const { job, contract } = view;
+    const executions = executionsOf(view.history);
+    drawZoom(executions);
+    const zoomed = zoom === "all" ? executions : executions.filter(({ number }) => String(number) === zoom);
+    const stepsBy = groupSteps(view.steps);
+    /** @param {Execution} execution @returns {TimeRange} */
+    const range = (execution) => {
+      const from = millis(execution.startedAt);
+      const last = (stepsBy.get(execution.number) ?? []).reduce((end, step) => Math.max(end, stepEnd(step)), from);
+      return { from, to: Math.max(from, last, endOf(execution, job)) };
+    };
+    const ranges = zoomed.map(range);
+    const axis = {
+      from: Math.min(...ranges.map(({ from }) => from)),
+      to: Math.max(...ranges.map(({ to }) => to)),
+    };
+    /** @type {Row[]} */
+    const items = [];
+    for (const [index, execution] of [...zoomed.entries()].reverse()) {
+      const tone = executionTone(execution, contract), running = isRunning(execution, job);
+      items.push({ key: `${execution.number}`, execution, step: null, bar: ranges[index], axis, tone, running });
+      for (const step of stepsBy.get(execution.number) ?? []) {
+        const bar = { from: millis(step.started_at), to: stepEnd(step) };
+        const stepTone = step.finished ? "claimable" : "leased";
+        const key = `${execution.number}/${step.name}`;
+        items.push({ key, execution, step, bar, axis, tone: stepTone, running: !step.finished });
+      }
+    }
+    fill(axisHead, items.length > 0 && ganttAxis(axis));
+    rows.show(items.slice(0, shown), ({ key }) => key);
+    const rest = items.length - shown;
+    const showMore = () => {
+      shown += MORE_ROWS;
+      draw();
+    };
+    fill(more, rest > 0 && button(t("job.more-rows", { n: rest }), showMore, { class: "tiny", "data-focus": "more" }));
+    node.hidden = items.length === 0 && zoom === "all";
+  }
+
+  /** @param {Execution[]} executions */
+  function drawZoom(executions) {
+    const values = ["all", ...executions.map(({ number }) => String(number)).reverse()];
+    zoomSelect.hidden = executions.length < 2;
+    if (values.length === zoomSelect.options.length) return;
+    const label = (/** @type {string} */ value) =>
+      value === "all" ? t("job.zoom.all") : t("job.execution", { n: Number(value) });
+    fill(zoomSelect, values.map((value) => h("option", { value }, label(value))));
+    zoomSelect.value = zoom;
+  }
+
+  return {
+    node,
+    /** @param {JobView} newView */
+    show: (newView) => {
+      view = newView;
+      draw();
+    },
+  };
+}
+
+/** @param {Step} step */
+const stepEnd = ({ started_at, finished_at }) => millis(finished_at ?? started_at);
+
+/** Steps by execution. @param {Step[]} steps */
+export function groupSteps(steps) {
+  /** @type {Map<number, Step[]>} */
+  const groups = new Map();
+  for (const step of steps) {
+    const group = groups.get(step.execution_no) ?? [];
+    groups.set(step.execution_no, group);
+    group.push(step);
+  }
+  return groups;
 }

@@ -1,0 +1,204 @@
+"""The page of a job: executions, steps, children, log lines, progress, the drawn state, what a requeue changed."""
+
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.site import Site, assert_no_errors, status_badge
+from detent.core.contract.builtin import CONTRACTS
+from support.acts import NAMES
+
+LINES_THROUGH_BOXES = """() => [...document.querySelectorAll(".diagram .edge path")].flatMap((path) => {
+  const edge = path.parentNode, length = path.getTotalLength();
+  const boxes = [...document.querySelectorAll(".diagram .node")]
+    .filter(({dataset}) => dataset.status !== edge.dataset.from && dataset.status !== edge.dataset.to)
+    .map((node) => [node.dataset.status, node.querySelector("rect").getBBox()]);
+  const crossed = new Set();
+  for (let at = 0; at <= length; at += 3) {
+    const {x, y} = path.getPointAtLength(at);
+    for (const [status, box] of boxes) {
+      if (x > box.x && x < box.x + box.width && y > box.y && y < box.y + box.height) crossed.add(status);
+    }
+  }
+  return [...crossed].map((status) => `${edge.dataset.from} -> ${edge.dataset.to} through ${status}`);
+})"""
+ABOVE_THE_FOLD = "node => node.getBoundingClientRect().top < innerHeight - 40"
+
+
+def is_above_the_fold(page: Page, selector: str) -> bool:
+    return bool(page.locator(selector).first.evaluate(ABOVE_THE_FOLD))
+
+
+def test_no_line_of_a_contract_runs_through_a_box(site: Site) -> None:
+    page = site.sign_in("ana", "contracts")
+    for name in NAMES:
+        expect(page.locator("tr", has_text=CONTRACTS[name].description).locator("a")).to_have_text(name)
+    for name in NAMES:
+        site.open(page, f"contracts/{name}")
+        expect(page.locator("#contract-description")).to_have_text(CONTRACTS[name].description)
+        assert page.locator(".diagram .edge").count() > 5
+        assert page.evaluate(LINES_THROUGH_BOXES) == [], name
+    assert_no_errors(page)
+
+
+def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
+    job = site.call("GET", f"dlq/items/{site.create_dead_letter()}")["job_id"]
+    page = site.sign_in("ana", f"jobs/{job}")
+    current = page.locator(".diagram .node.current")
+    expect(current).to_have_attribute("data-status", "failed")
+    assert current.locator("rect").evaluate("node => getComputedStyle(node).fill") == "rgb(194, 42, 42)"
+    taken = [
+        (edge.get_attribute("data-from"), edge.get_attribute("data-to"))
+        for edge in page.locator(".diagram .edge.taken").all()
+    ]
+    assert set(taken) == {
+        ("", "queued"),
+        ("queued", "running"),
+        ("running", "dlq_pending"),
+        ("dlq_pending", "dlq_recorded"),
+        ("dlq_recorded", "failed"),
+    }
+    assert page.evaluate(LINES_THROUGH_BOXES) == []
+    expect(page.locator("#job-error")).to_contain_text("CARD_DECLINED")
+    assert is_above_the_fold(page, "#job-error") and is_above_the_fold(page, "#executions .gantt-bar")
+    assert_no_errors(page)
+
+
+def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
+    gate = site.folder / "import-gate"
+    job = site.submit("import", {"gate": str(gate), "rows": 50}, queue="imports")
+    page = site.sign_in("ana", f"jobs/{job}", viewport={"width": 1440, "height": 900})
+    bar = page.locator("#page > div > div > .progress-line progress")
+    expect(bar).to_have_attribute("value", "40")
+    expect(page.locator("#logs .log")).to_contain_text("the file is locked")
+    expect(page.locator("#logs .log")).to_contain_text("execution 2 begins")
+    for selector in ("#job-error", "#executions .gantt-bar", ".progress-line", "h2:text-is('Payload')"):
+        assert is_above_the_fold(page, selector), selector
+    expect(page.locator(".timeline-progress progress")).to_have_count(1)
+    expect(page.locator(".timeline")).not_to_contain_text("progress")
+    rows = page.locator("#executions tbody tr")
+    expect(rows).to_have_count(40)
+    page.click("#executions >> text=Show more")
+    expect(rows).to_have_count(2 + 52)
+    expect(rows.first).to_contain_text("Execution 2")
+    page.select_option("#gantt-zoom", "1")
+    expect(rows).to_have_count(2)
+    page.locator("#executions summary", has_text="load 1").click()
+    expect(page.locator("#executions .tree")).to_contain_text("waiting for")
+    exact = page.locator("#executions time").first
+    assert exact.text_content() and exact.get_attribute("title") and exact.get_attribute("datetime")
+    page.locator("#compare summary").click()
+    compared = page.locator("#compare tbody")
+    expect(compared.locator("tr", has_text="load 2").locator("td").nth(0)).to_have_text("–")
+    expect(compared.locator("tr", has_text="load 1").locator("td").nth(1)).to_have_text("–")
+    expect(compared.locator("tr", has_text="Error").locator("td").nth(0)).to_contain_text("the file is locked")
+    gate.touch()
+    expect(page.locator("#logs .log")).to_contain_text("the gate is open")
+    expect(status_badge(page)).to_have_text("succeeded")
+    expect(bar).to_have_count(0)
+    assert_no_errors(page)
+
+
+def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
+    job = site.submit("fan-out", {"parts": 300}, queue="imports")
+    page = site.sign_in("ana", f"jobs/{job}")
+    chips = page.locator("#children [data-filter]")
+    expect(page.locator("#children [data-filter=unfinished]")).to_have_text("Not finished 30", timeout=60_000)
+    expect(page.locator("#children [data-filter='']")).to_have_text("All 300")
+    rows = page.locator("#children tbody tr")
+    expect(rows).to_have_count(30)  # what it waits for, without a click
+    expect(rows.first).to_contain_text("parked")
+    chips.filter(has_text="failed").click()
+    expect(rows).to_have_count(30)
+    expect(rows.first.locator(".badge")).to_have_class("badge bad")
+    expect(rows.first).to_contain_text("PART_BROKEN")
+    page.locator("#children [data-filter='']").click()
+    expect(rows).to_have_count(50)
+    for shown in (100, 150, 200, 250, 300):
+        page.click("#children >> text=Show more")
+        expect(rows).to_have_count(shown)
+    page.click("[data-shape=graph]")
+    boxes = page.locator(".graph a")
+    expect(boxes).to_have_count(300)
+    expect(page.locator(".graph a.bad")).to_have_count(30)
+    scale = _scale(page)
+    page.click("[data-zoom=in]")
+    assert _scale(page) > scale
+    page.locator(".graph").focus()
+    page.keyboard.press("-")
+    assert _scale(page) == pytest.approx(scale, rel=0.01)
+    page.locator(".graph").hover()
+    page.mouse.wheel(0, -100)
+    page.wait_for_function("before => Number(document.querySelector('.graph').dataset.scale) > before * 1.1", arg=scale)
+    page.keyboard.press("0")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "part#2 · succeeded"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site.root_url}/jobs/*")
+    assert_no_errors(page)
+
+
+def _scale(page: Page) -> float:
+    return float(page.locator(".graph").get_attribute("data-scale") or 0)
+
+
+def test_children_are_live(site: Site) -> None:
+    job = site.submit("fan-out", {"parts": 4}, queue="imports")
+    page = site.sign_in("ana", f"jobs/{job}")
+    expect(page.locator("#children tbody tr")).to_have_count(1)
+    child = page.locator("#children tbody a").get_attribute("href")
+    assert child is not None
+    site.call("POST", f"jobs/{child.split('/')[-1]}/signal", {"name": "released", "data": None})
+    expect(page.locator("#children [data-filter='standard/succeeded']")).to_have_text("succeeded 4")
+    expect(page.locator("#children [data-filter=unfinished]")).to_have_count(0)
+    expect(status_badge(page)).to_have_text("succeeded")
+    assert_no_errors(page)
+
+
+def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
+    dead_letter = site.create_dead_letter()
+    page = site.sign_in("ana", f"dead-letters/{dead_letter}")
+    requeued = site.call("POST", f"dlq/items/{dead_letter}/requeue", {"payload": {"card": "card-7"}})["job"]["id"]
+    diff = page.locator("table.diff tbody tr")
+    expect(diff).to_have_count(1)
+    expect(diff.locator("td")).to_have_text(['"bad"', '"card-7"'])
+    site.open(page, f"jobs/{requeued}")
+    expect(diff.locator("td")).to_have_text(['"bad"', '"card-7"'])
+    page.locator("dt:text-is('Requeued from') + dd a").click()
+    page.wait_for_url(f"{site.root_url}/dead-letters/{dead_letter}")
+    blind = site.sign_in("blind", f"jobs/{requeued}")
+    expect(blind.locator("table.diff")).to_have_count(0)
+    assert "card-7" not in blind.content()
+    assert_no_errors(page, blind)
+
+
+def test_the_log_of_a_long_job_is_read_in_parts(site: Site) -> None:
+    job = site.submit("snoozes", {"times": 100}, queue="imports")
+    site.wait_until_final(job)
+    page = site.sign_in("ana", f"jobs/{job}")
+    entries = page.locator(".timeline > li")
+    expect(entries).to_have_count(200)
+    expect(entries.first).to_contain_text("succeeded")
+    page.click("#older-events")
+    expect(entries.last).to_contain_text("job.created")
+    assert entries.count() > 200
+    assert_no_errors(page)
+
+
+def test_the_page_of_a_large_job_opens_within_a_second(site: Site) -> None:
+    """300 children and 1,000 steps; each request is bounded, and the best of three is measured."""
+    job = site.submit("large", {"steps": 1000, "parts": 300}, queue="imports")
+    page = site.sign_in("ana", f"jobs/{job}")
+    expect(page.locator("#children [data-filter='']")).to_have_text("All 300", timeout=60_000)
+    best = 1e9
+    for _ in range(3):
+        started = time.monotonic()
+        page.goto(f"{site.root_url}/jobs/{job}")
+        page.locator("#children tbody tr").first.wait_for()
+        page.locator("#executions tbody tr").first.wait_for()
+        best = min(best, time.monotonic() - started)
+    assert best < 1.0
+    assert page.evaluate("document.querySelectorAll('*').length") < 4000
+    assert_no_errors(page)
