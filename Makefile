@@ -12,7 +12,7 @@ export DENO_NO_UPDATE_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test long drills up docs sql openapi screenshots bench bench-install bench-full format clean
+.PHONY: help venv check test long drills up docs sql openapi screenshots pictures bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ openapi: $(STAMP) ## docs/openapi.json: the OpenAPI document of the REST API
 
 screenshots: $(STAMP) ## every page of the dashboard as a picture, in ./screenshots
 	PYTHONPATH=tests $(BIN)/python -m dashboard.screenshots
+
+pictures: $(STAMP) ## docs/pictures: a page of the dashboard and a terminal session, drawn from real ones
+	PYTHONPATH=tests $(BIN)/python -m dashboard.picture
+	$(BIN)/python -m tools.docs.terminal_picture
 
 bench: $(STAMP) ## the short benchmark
 	$(BIN)/python -m bench

@@ -14,7 +14,7 @@ from detent.core.errors import NotFound
 from detent.system.error_links import error_link
 from detent.web.http.problems import problem_of
 from detent.web.http.route import PREFIX
-from tools.docs import error_codes, generated, reference_cli, reference_rest, reference_tables
+from tools.docs import diagrams, error_codes, generated, reference_cli, reference_rest, reference_tables
 from tools.docs.__main__ import RELEASE, nav_of
 from tools.docs.anchors import anchors
 from tools.docs.sources import CHINESE, DOCS, ROOT, english_anchors
@@ -153,3 +153,9 @@ def test_a_command_names_the_entry(
     assert shown == "JOB_NOT_FOUND: no such job\n" + (f"See {error_link('JOB_NOT_FOUND')}\n" if terminal else "")
     print_error(NotFound("no such job"), as_json=True)
     assert json.loads(capsys.readouterr().err)["help"] == error_link("JOB_NOT_FOUND")
+
+
+def test_the_diagrams_are_up_to_date() -> None:
+    stale = [name for name, drawing in diagrams.pictures().items() if (DOCS / name).read_text("utf-8") != drawing]
+    assert stale == [], "run `make docs` and commit the diagrams"
+    assert diagrams.imported_folders()["core"] == set()

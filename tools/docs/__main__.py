@@ -13,8 +13,8 @@ import yaml
 
 from detent.version import __version__
 
-from . import llms
-from .sources import ROOT, assemble
+from . import diagrams, llms
+from .sources import DOCS, ROOT, assemble
 
 SITE = ROOT / "build" / "site"
 RELEASE = ".".join(__version__.split(".")[:2])
@@ -34,6 +34,9 @@ def main() -> int:
     arguments = parser.parse_args()
     site: Path = arguments.site.resolve()
     sources = site.parent / "docs"
+    for name, drawing in diagrams.pictures().items():
+        (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
+        (DOCS / name).write_text(drawing, "utf-8")
     assemble(sources)
     if arguments.sources_only:
         return 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import diagrams, reference_cli, reference_python, reference_rest, reference_tables
+from . import reference_cli, reference_python, reference_rest, reference_tables
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/python.md": reference_python.page,
@@ -16,5 +16,5 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def files() -> dict[str, str]:
-    """Name -> text of all generated pages and pictures."""
-    return {name: page() for name, page in PAGES.items()} | diagrams.pictures()
+    """Name -> text of all generated pages."""
+    return {name: page() for name, page in PAGES.items()}
