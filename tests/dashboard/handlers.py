@@ -23,6 +23,13 @@ async def gated(ctx: Context, gate: str) -> dict[str, str]:
     return {"recorded": first, "gate": gate}
 
 
+@app.job("count", queue="gates")
+async def count_rows(ctx: Context, gate: str) -> None:
+    """Reports progress, then runs until the test creates the file `gate`."""
+    await ctx.progress(0.4, "4,000 of 10,000 rows")
+    await until(Path(gate).exists, 600)
+
+
 def _record(gate: str) -> str:
     return f"waiting for {gate}"
 

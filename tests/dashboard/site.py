@@ -189,4 +189,5 @@ def page_paths(site: Site) -> dict[str, str]:
     dead_letter = site.create_dead_letter()
     job = site.call("GET", f"dlq/items/{dead_letter}")["job_id"]
     parameters = {"job_id": job, "dlq_id": dead_letter, "name": "standard"}
-    return {page.name: page.path.lstrip("/").format(**parameters) for page in PAGES}
+    paths = {page.name: page.path.lstrip("/").format(**parameters) for page in PAGES}
+    return paths | {"queue": "queue?name=billing", "job_type": "type?name=charge"}

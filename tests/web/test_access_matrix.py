@@ -107,6 +107,9 @@ POST   /schedules/{reference}/resume      operate  id      200
 GET    /schedules/{reference}/preview     view     id      200
 POST   /schedules/{reference}/backfill    operate  id      200
 GET    /queues                            view     shared  200
+GET    /queues/{name}                     view     shared  200 404
+GET    /job-types                         view     shared  200
+GET    /job-types/{name}                  view     shared  200 404
 POST   /queues/{name}/pause               operate  shared  200
 POST   /queues/{name}/resume              operate  shared  200 404
 GET    /limits                            view     shared  200
@@ -116,7 +119,8 @@ GET    /tenants                           view     tenant  200
 PUT    /tenants/{tenant}                  admin    shared  200
 DELETE /tenants/{tenant}                  admin    shared  200 404
 GET    /stats                             view     tenant  200
-GET    /overview                          view     shared  200
+GET    /overview                          view     tenant  200
+GET    /attention                         view     free    200
 GET    /series                            view     tenant  200
 GET    /series/groups                     view     shared  200
 GET    /verification                      view     shared  200

@@ -51,6 +51,10 @@ class LimitTable(Protocol):
         """The meters of every limit that applies to these jobs."""
         ...
 
+    async def shared_rate_meters(self) -> list[tuple[str, Meter]]:
+        """The meters of rate limits that do not depend on tenant or limit key, with their subjects."""
+        ...
+
     async def drop_idle_meters(self, before: Micros) -> int:
         """Delete meters that were not used since; returns their number."""
         ...

@@ -75,7 +75,10 @@ class WorkerRow:
 
 
 class Backlog(NamedTuple):
-    """Unfinished jobs of one contract, queue and type: due now, due or waking later, held by workers."""
+    """Unfinished jobs of one contract, queue and type: due now, due later, held by workers.
+
+    Jobs that wait, also those with a time-out, are not counted.
+    """
 
     contract: str
     queue: str

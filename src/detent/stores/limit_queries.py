@@ -92,6 +92,14 @@ class LimitQueries(NamedQueries):
         rows = await self.query("meter", limit_id=limit.id, subject=subject)
         return Meter(rows[0][0], limit, rows[0][1], parse_spent(rows[0][2])) if rows else None
 
+    async def shared_rate_meters(self) -> list[tuple[str, Meter]]:
+        limits = {limit.id: limit for limit, _ in await self.list_limits()}
+        rows = await self.query("shared_rate_meters")
+        return [
+            (subject, Meter(id, limits[limit_id], taken, parse_spent(spent)))
+            for limit_id, subject, id, taken, spent in rows
+        ]
+
     async def add_meters(self, missing: Sequence[MeterKey]) -> None:
         for limit_id, subject in sorted(missing):
             await self.change("add_meter", limit_id=limit_id, subject=subject, now=self.now)

@@ -36,6 +36,12 @@ INSERT INTO detent.meters (limit_id, subject, touched_at) VALUES (:limit_id, :su
 -- name: meter
 SELECT id, taken, spent FROM detent.meters WHERE limit_id = :limit_id AND subject = :subject;
 
+-- name: shared_rate_meters
+-- Meters of rate limits that do not depend on tenant or limit key: one for each queue or type at most.
+SELECT m.limit_id, m.subject, m.id, m.taken, m.spent FROM detent.limits l
+{probe} detent.meters m ON m.limit_id = l.id
+WHERE l.rate IS NOT NULL AND l.tenant_id = '' AND l.limit_key = '' AND l.per IN ('', 'queue', 'job_type');
+
 -- name: update_meter
 UPDATE detent.meters SET taken = taken + :number, spent = :spent, touched_at = :now WHERE id = :id;
 

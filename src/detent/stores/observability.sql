@@ -166,9 +166,9 @@ SELECT {loss_columns} FROM detent.losses WHERE at >= :since ORDER BY at DESC, jo
 DELETE FROM detent.losses WHERE at < :before;
 
 -- name: held_jobs
--- The jobs that every worker holds.
+-- The jobs that workers hold: all, or of one queue or type.
 SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
-FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
+FROM detent.lease_list WHERE {where} ORDER BY lease_until LIMIT :limit;
 
 -- name: held_by
 -- The jobs that one worker holds.

@@ -281,8 +281,10 @@ class TxQueries(
     async def suspects(self) -> list[Suspect]:
         return await self.fetch(Suspect, "suspects", first=FIRST_SUSPECT_LANE)
 
-    async def held_jobs(self, limit: int) -> list[HeldJob]:
-        return await self.fetch(HeldJob, "held_jobs", limit=limit)
+    async def held_jobs(self, limit: int, *, queue: str | None = None, job_type: str | None = None) -> list[HeldJob]:
+        tests = {"queue": "queue = :queue", "job_type": "job_type = :job_type"}
+        rows = await self.matching("held_jobs", tests, limit=limit, queue=queue, job_type=job_type)
+        return [HeldJob(*row) for row in rows]
 
     async def held_by_type(self) -> list[HeldJobs]:
         return await self.fetch(HeldJobs, "long_held")

@@ -12,6 +12,7 @@ from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.engine import Engine
 from detent.engine.reads import operations
+from detent.engine.reads.queue_state import state_text
 from detent.engine.reads.why import span
 from detent.ports.limits import Pause, TenantQuota
 
@@ -44,7 +45,7 @@ def list_queues(connection: ConnectionOptions) -> None:
     """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
     overview = connection.run(lambda engine: engine.stats.queues())
     view, now = overview.queues_view(), overview.now
-    columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
+    columns = ("queue", "state", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
     rows = (_row(now, queue, overview.paused.get(queue["queue"])) for queue in view["items"])
     empty = "No queues yet. `detent enqueue TYPE` creates the first job and its queue."
     connection.print_list(view, columns, rows, empty)
@@ -58,7 +59,8 @@ def list_queues(connection: ConnectionOptions) -> None:
 
 def _row(now: Micros, queue: operations.Queue, pause: Pause | None) -> list[str | int]:
     counts = [queue["due"], queue["later"], queue["held"], queue["workers"]]
-    return [queue["queue"], *counts, ", ".join(queue["job_types"]), _paused_by(now, pause) if pause else ""]
+    state = state_text(queue["state"], queue["unserved_types"])
+    return [queue["queue"], state, *counts, ", ".join(queue["job_types"]), _paused_by(now, pause) if pause else ""]
 
 
 def _paused_by(now: Micros, pause: Pause) -> str:

@@ -68,7 +68,8 @@ async def groups_view(runtime: Runtime, span: SpanName, by: Dimension) -> operat
     """The totals of each queue, job type or tenant. Summed in a thread: a thousand take a while."""
     window, rows = await runtime.store.read(partial(_read, span=span, kind=by, name=None))
     items = await asyncio.to_thread(_groups, window, rows)
-    return {"span": span, "by": by, "at": iso(window.now) or "", "bucket_seconds": window.rule.point, "items": items}
+    at, point = iso(window.now) or "", window.rule.point
+    return {"span": span, "by": by, "at": at, "bucket_seconds": point, "items": items, "next_cursor": None}
 
 
 async def _read(tx: Tx, *, span: SpanName, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:

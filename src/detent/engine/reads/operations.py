@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from .responses import JsonObject, Timestamp, VerifyReport
+from .responses import JsonObject, ProgressReport, Timestamp, VerifyReport
 
 SpanName = Literal["5m", "15m", "hour", "6h", "day", "week", "30d"]
 
@@ -71,17 +71,102 @@ class Pause(TypedDict):
     at: Timestamp
 
 
-class Queue(TypedDict):
-    """A queue with unfinished jobs, or one that is paused."""
+StateName = Annotated[
+    Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"],
+    "paused; no_worker: no live worker runs some of its jobs; draining: all workers that could run them claim no more; "
+    "at_limit: no ready job may start because of limits; active: jobs are ready or running; else idle.",
+]
 
-    queue: str
+
+class JobNumbers(TypedDict):
+    """Numbers of unfinished jobs."""
+
     due: Annotated[int, "Number of ready jobs."]
-    later: Annotated[int, "Number of scheduled jobs."]
+    later: Annotated[int, "Number of scheduled jobs; time-outs of waiting jobs are not counted."]
     held: Annotated[int, "Number of running jobs."]
     oldest_due_at: Annotated[Timestamp | None, "Since when the oldest ready job is due."]
+
+
+class Queue(JobNumbers):
+    """A queue with jobs, one that is paused, or one that a live worker serves."""
+
+    queue: str
+    state: StateName
+    unserved_types: Annotated[list[str], "Types with queued jobs that no live worker runs."]
+    limited_by: Annotated[list[LimitResponse], "Limits that are reached now."]
     job_types: list[str]
     workers: Annotated[int, "Number of live workers that serve the queue."]
     paused: Pause | None
+
+
+class JobType(JobNumbers):
+    """A job type."""
+
+    job_type: str
+    state: StateName
+    unserved_queues: Annotated[list[str], "Queues with queued jobs of this type that no live worker runs."]
+    limited_by: Annotated[list[LimitResponse], "Limits that are reached now."]
+    queues: list[str]
+    workers: Annotated[int, "Number of live workers that run the type."]
+    paused: Pause | None
+
+
+class JobKind(JobNumbers):
+    """The jobs of one contract, queue and type."""
+
+    contract: str
+    queue: str
+    job_type: str
+
+
+class RunningJob(TypedDict):
+    """A job that a worker runs now."""
+
+    id: str
+    contract: str
+    queue: str
+    job_type: str
+    tenant_id: str
+    worker: str
+    execution_no: int
+    since: Annotated[Timestamp, "When this execution started."]
+    progress: ProgressReport | None
+
+
+class ServingWorker(TypedDict):
+    """A live worker that runs jobs of the queue or type."""
+
+    id: str
+    host: str
+    state: str
+    slots: int
+    busy: Annotated[int, "Number of slots in use."]
+
+
+class KindDetails(TypedDict):
+    """What runs now, who runs it, and what limits it."""
+
+    kinds: Annotated[list[JobKind], "By contract, queue and type."]
+    running_jobs: Annotated[list[RunningJob], "The jobs that run longest, at most 100."]
+    serving: Annotated[list[ServingWorker], "Live workers."]
+    limits: Annotated[list[LimitResponse], "Limits that apply to these jobs."]
+    at: Timestamp
+
+
+class QueueDetail(Queue, KindDetails):
+    """A queue, what runs now, and which workers serve it."""
+
+
+class JobTypeDetail(JobType, KindDetails):
+    """A job type, what runs now, and which workers run it."""
+
+
+class Attention(TypedDict):
+    """Numbers of things that wait for a person; null: not for this token, or not counted yet."""
+
+    approvals: Annotated[int, "Open approvals, counted up to 100."]
+    dead_letters: Annotated[int | None, "Open dead letters."]
+    alerts: Annotated[int | None, "Firing alerts."]
 
 
 class QueueControls(TypedDict):
@@ -108,7 +193,10 @@ class Overview(QueueControls):
     phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
     statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
     dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
-    workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
+    workers: Annotated[
+        dict[str, int] | None, "Live workers: their number, busy slots and all slots; null for a tenant."
+    ]
+    tenant: Annotated[str | None, "Whose jobs these are; null: of all tenants."]
 
 
 class VerificationState(TypedDict):
@@ -181,6 +269,7 @@ class SeriesGroups(TypedDict):
     at: Timestamp
     bucket_seconds: Annotated[int, "Length of the interval of a point."]
     items: list[SeriesGroup]
+    next_cursor: Annotated[str | None, "Always null: the list has one page."]
 
 
 class StatsResponse(TypedDict):

@@ -6,17 +6,26 @@ from functools import partial
 from typing import Any, cast
 
 from detent.core.contract.model import Phase
-from detent.core.job import Micros
-from detent.core.limits import Limit
+from detent.core.errors import NotFound
+from detent.core.job import Micros, Progress
+from detent.core.limits import Limit, Meter
 from detent.core.times import iso
 from detent.engine.runtime import Service, operators_only
+from detent.ports.claims import HeldJob
 from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import StatusCount, Tx
 
 from . import operations
-from .responses import show
-from .why import is_live, serves
+from .queue_state import FullLimit, LiveWorker, QueueState, full_limits, live_workers, state_of
+from .responses import ProgressReport, show
+from .views import progress_view
+from .why import is_live
+
+MAX_RUNNING = 100
+_MAX_HELD = 10_000
+_OTHERS = {"queue": ("job_type", "job_types", "unserved_types"), "job_type": ("queue", "queues", "unserved_queues")}
+"""For a queue and for a job type: the field that tells its rows apart, and the lists of its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,8 @@ class Stats:
     pauses: list[Pause] = field(default_factory=list)
     workers: list[WorkerRow] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
+    meters: list[tuple[str, Meter]] = field(default_factory=list)
+    """Of rate limits that apply to whole queues and types, with their subjects."""
     counts: list[StatusCount] = field(default_factory=list)
     dead_letters: dict[str, int] = field(default_factory=dict)
 
@@ -39,26 +50,64 @@ class Stats:
         return {pause.name: pause for pause in self.pauses if pause.kind == "queue"}
 
     def queues_view(self) -> operations.QueueList:
-        names = sorted({row.queue for row in self.backlog} | set(self.paused))
         return {
-            "items": [self._queue(name) for name in names],
+            "items": [cast(operations.Queue, view) for view in self.groups("queue")],
             "next_cursor": None,
             "pauses": [show(operations.Pause, pause) for pause in self.pauses],
             "limits": [limit_view(limit) for limit in self.limits],
         }
 
-    def _queue(self, name: str) -> operations.Queue:
-        rows = [row for row in self.backlog if row.queue == name]
-        pause = self.paused.get(name)
-        return show(
-            operations.Queue,
-            None,
+    def groups(self, by: str) -> list[dict[str, Any]]:
+        """All queues or all job types: those of jobs, of pauses and of live workers."""
+        live, full = live_workers(self.workers, self.now), full_limits(self.limits, self.backlog, self.meters, self.now)
+        rows: dict[str, list[Backlog]] = {}
+        for row in self.backlog:
+            rows.setdefault(getattr(row, by), []).append(row)
+        paused = {pause.name: pause for pause in self.pauses if pause.kind == by}
+        served = {name for worker in live for name in worker.named(by)}
+        return [
+            self._group(by, name, rows.get(name, []), paused.get(name), live, full)
+            for name in sorted(rows.keys() | paused.keys() | served)
+        ]
+
+    def _group(
+        self,
+        by: str,
+        name: str,
+        rows: list[Backlog],
+        pause: Pause | None,
+        live: list[LiveWorker],
+        full: list[FullLimit],
+    ) -> dict[str, Any]:
+        state = QueueState("paused") if pause else state_of(rows, live, self.pauses, full)
+        other, listed, unserved = _OTHERS[by]
+        return {
+            by: name,
+            "state": state.name,
             **backlog_view(rows),
-            queue=name,
-            job_types=sorted({row.job_type for row in rows}),
-            workers=sum(serves(worker, name) for worker in self.workers if is_live(worker, self.now)),
-            paused=show(operations.Pause, pause) if pause else None,
-        )
+            listed: sorted({getattr(row, other) for row in rows}),
+            unserved: sorted({getattr(row, other) for row in state.unserved}),
+            "limited_by": [limit_view(limit) for limit in state.limited_by],
+            "workers": sum(worker.serves(by, name) for worker in live),
+            "paused": show(operations.Pause, pause) if pause else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNow:
+    """The jobs of one queue or job type that run now, longest first, and their last progress."""
+
+    held: list[HeldJob]
+    progress: dict[str, Progress]
+
+    def views(self, *, payloads: bool) -> list[operations.RunningJob]:
+        return [show(operations.RunningJob, job, progress=self._progress(job, payloads)) for job in self.held]
+
+    def _progress(self, job: HeldJob, payloads: bool) -> ProgressReport | None:
+        progress = self.progress.get(job.id)
+        if progress is None or progress.execution_no != job.execution_no:
+            return None
+        return progress_view(progress, payloads=payloads)
 
 
 class Statistics(Service):
@@ -76,14 +125,54 @@ class Statistics(Service):
         return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}
 
     @operators_only
-    async def queues(self) -> Stats:
-        return await self._runtime.store.read(_read_queues)
+    async def backlog(self) -> list[Backlog]:
+        """Numbers of unfinished jobs; the slow part of `queues` if there are many jobs."""
+        return await self._runtime.store.read(lambda tx: tx.stats.backlog())
+
+    @operators_only
+    async def queues(self, backlog: list[Backlog] | None = None) -> Stats:
+        """The queues with their workers, pauses and limits. backlog: if it was read before."""
+        return await self._runtime.store.read(partial(_read_queues, backlog=backlog))
+
+    @operators_only
+    async def queue(self, name: str, backlog: list[Backlog] | None = None) -> operations.QueueDetail:
+        """One queue, what runs now and which workers serve it. Raises NotFound if there is no such queue."""
+        return cast(operations.QueueDetail, await self._detail("queue", name, backlog))
+
+    @operators_only
+    async def job_type(self, name: str, backlog: list[Backlog] | None = None) -> operations.JobTypeDetail:
+        """One job type, what runs now and which workers run it. Raises NotFound if there is no such type."""
+        return cast(operations.JobTypeDetail, await self._detail("job_type", name, backlog))
+
+    async def _detail(self, by: str, name: str, backlog: list[Backlog] | None) -> dict[str, Any]:
+        stats, running = await self._runtime.store.read(partial(_read_detail, by=by, name=name, backlog=backlog))
+        group = next((view for view in stats.groups(by) if view[by] == name), None)
+        if group is None:
+            raise NotFound(f"{by.replace('_', ' ')} {name!r} does not exist: it has no jobs, no worker and no pause")
+        kinds = [row for row in stats.backlog if getattr(row, by) == name]
+        serving = [worker.row for worker in live_workers(stats.workers, stats.now) if worker.serves(by, name)]
+        return {
+            **group,
+            "kinds": [show(operations.JobKind, row, **backlog_view([row])) for row in kinds],
+            "running_jobs": running.views(payloads=self._runtime.payloads),
+            "serving": [show(operations.ServingWorker, row) for row in serving],
+            "limits": [limit_view(limit) for limit in stats.limits if getattr(limit, by) in (None, name)],
+            "at": iso(stats.now),
+        }
 
 
-async def _read_queues(tx: Tx) -> Stats:
+async def _read_queues(tx: Tx, backlog: list[Backlog] | None = None) -> Stats:
     workers, pauses = await tx.workers.list_workers(), await tx.pauses.list_pauses()
     limits = [row.limit for row in await tx.limits.list_limits()]
-    return Stats(tx.now, await tx.stats.backlog(), pauses, workers, limits)
+    meters = await tx.limits.shared_rate_meters()
+    rows = await tx.stats.backlog() if backlog is None else backlog
+    return Stats(tx.now, rows, pauses, workers, limits, meters)
+
+
+async def _read_detail(tx: Tx, *, by: str, name: str, backlog: list[Backlog] | None) -> tuple[Stats, RunningNow]:
+    held = sorted(await tx.claims.held_jobs(_MAX_HELD, **{by: name}), key=lambda job: job.since)[:MAX_RUNNING]
+    progress = await tx.output.progress_of([job.id for job in held])
+    return await _read_queues(tx, backlog), RunningNow(held, progress)
 
 
 async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:

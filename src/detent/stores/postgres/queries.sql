@@ -80,13 +80,13 @@ SELECT EXISTS (SELECT 1 FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JO
   OR EXISTS (SELECT 1 FROM detent.child_events);
 
 -- name: backlog
--- Due, future and leased jobs per lane group; no finished job is read.
+-- Due, future and leased jobs per lane group; a wait with a time-out is not a future job. No finished job is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT lane, 1, 0, 0, due_at FROM detent.queue
   UNION ALL
   SELECT j.lane, (NOT t.wakes AND t.due_at <= :now)::int, (t.wakes OR t.due_at > :now)::int, 0,
     CASE WHEN NOT t.wakes AND t.due_at <= :now THEN t.due_at END FROM detent.timers t
-  CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
+  CROSS JOIN LATERAL (SELECT lane, wait_kind FROM detent.jobs WHERE id = t.id OFFSET 0) j WHERE j.wait_kind IS NULL
   UNION ALL
   SELECT j.lane, 0, 0, 1, NULL FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
   CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1

@@ -134,7 +134,8 @@ SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
 ORDER BY lease_until LIMIT :limit;
 
 -- name: backlog
--- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
+-- Due, future and leased jobs per lane group; a wait with a time-out is not a future job. Indexes: jobs_ready,
+-- jobs_later, jobs_leased; no final row is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT lane, 1, 0, 0, due_at FROM detent.jobs WHERE ready = 1
   UNION ALL
@@ -142,7 +143,7 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 0
   UNION ALL
   SELECT lane, 0, 1, 0, NULL FROM detent.jobs
-  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 2
+  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 2 AND wait_kind IS NULL
   UNION ALL
   SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE lease_until IS NOT NULL
 ), kinds (id, due, later, held, oldest) AS (

@@ -79,7 +79,7 @@ class Web:
                 self.start(_sweep(engine), "sweeper")
                 self.start(MaintenanceLoop(engine, load_settings()).run(), "maintenance")
             if self.settings.record:
-                self.start(_record(engine), "record")
+                self.start(record(engine), "record")
         return engine
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
@@ -144,7 +144,7 @@ async def _delete_old_answers(engine: Engine) -> None:
             log.debug("deleting old answers failed, retrying: %s", error)
 
 
-async def _record(engine: Engine) -> None:
+async def record(engine: Engine) -> None:
     """Record the time series. While far behind, pause briefly between batches to let other transactions proceed."""
     recorder = SeriesRecorder(engine)
     while True:

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from detent.core.access import Power
 from detent.engine.control.access import Forbidden, Unauthorized
-from detent.web.http.authentication import LOCAL
+from detent.web.http.authentication import LOCAL, Caller
 from detent.web.http.route import HTML_PAGE, ApiRequest, Router, expiry_to_announce
 
 from .shell import PREFIX, Viewer, asset, render, viewer_of
@@ -18,12 +18,23 @@ router = Router("", tags=["pages"], include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page. name: selects its script and its texts; listed: whether it is in the menu."""
+    """One page.
+
+    name: selects its texts and its script; listed: whether it is in the menu. shared: it shows what tenants share, so
+    it is not for tokens that are limited to a tenant, queues or types.
+    """
 
     path: str
     name: str
     needs: Power = Power.READ
     listed: bool = True
+    shared: bool = False
+    folder: str = ""
+    """Below the scripts of the pages, with a slash at the end."""
+
+    def allows(self, caller: Caller) -> bool:
+        limited = caller.tenant is not None or caller.reach.is_limited
+        return caller.may(self.needs) and not (self.shared and limited)
 
 
 PAGES = (
@@ -34,12 +45,15 @@ PAGES = (
     Page("/dead-letters", "dead_letters"),
     Page("/dead-letters/{dlq_id}", "dead_letter", listed=False),
     Page("/schedules", "schedules"),
-    Page("/queues", "queues"),
-    Page("/workers", "workers"),
+    Page("/queues", "queues", shared=True),
+    Page("/queue", "queue", listed=False, shared=True, folder="queues/"),
+    Page("/types", "job_types", shared=True, folder="queues/"),
+    Page("/type", "job_type", listed=False, shared=True, folder="queues/"),
+    Page("/workers", "workers", shared=True),
     Page("/contracts", "contracts"),
     Page("/contracts/{name}", "contract", listed=False),
-    Page("/verify", "verify"),
-    Page("/alerts", "alerts"),
+    Page("/verify", "verify", shared=True),
+    Page("/alerts", "alerts", shared=True),
     Page("/audit", "audit", needs=Power.ADMIN),
     Page("/tokens", "tokens", needs=Power.ADMIN),
 )
@@ -53,17 +67,18 @@ def _add_route(page: Page) -> None:
             caller = await request.web.authenticator.authenticate(request, "GET", page=True)
         except Unauthorized:
             return _to_sign_in(request, viewer)
-        allowed = caller.may(page.needs)
+        allowed = page.allows(caller)
         return render(
             "page.html",
             viewer,
             200 if allowed else 403,
             page=page,
-            menu=[entry for entry in MENU if caller.may(entry.needs)],
+            menu=[entry for entry in MENU if entry.allows(caller)],
             caller=caller,
             powers=" ".join(str(power) for power in Power if caller.may(power)),
             sign_out_url=request.web.settings.proxy_sign_out_url,
             allowed=allowed,
+            refusal="state.forbidden.shared" if caller.may(page.needs) else "state.forbidden",
             open=caller is LOCAL,
             docs=request.web.settings.docs != "off",
             expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),

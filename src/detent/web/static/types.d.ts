@@ -389,16 +389,70 @@ export interface Pause {
   at: string;
 }
 
-export interface Queue {
-  queue: string;
+export type QueueStateName = "active" | "idle" | "paused" | "draining" | "no_worker" | "at_limit";
+
+/** What a queue and a job type have in common. */
+export interface JobGroup {
+  state: QueueStateName;
   due: number;
   later: number;
   held: number;
   oldest_due_at: string | null;
-  job_types: string[];
+  limited_by: Limit[];
   workers: number;
   paused: Pause | null;
 }
+
+export interface Queue extends JobGroup {
+  queue: string;
+  job_types: string[];
+  unserved_types: string[];
+}
+
+export interface JobType extends JobGroup {
+  job_type: string;
+  queues: string[];
+  unserved_queues: string[];
+}
+
+export interface JobKind {
+  contract: string;
+  queue: string;
+  job_type: string;
+  due: number;
+  later: number;
+  held: number;
+  oldest_due_at: string | null;
+}
+
+export interface RunningJob {
+  id: string;
+  queue: string;
+  job_type: string;
+  tenant_id: string;
+  worker: string;
+  execution_no: number;
+  since: string;
+  progress: { share: number; message: string | null } | null;
+}
+
+export interface ServingWorker {
+  id: string;
+  host: string;
+  state: string;
+  slots: number;
+  busy: number;
+}
+
+export interface KindDetails {
+  kinds: JobKind[];
+  running_jobs: RunningJob[];
+  serving: ServingWorker[];
+  limits: Limit[];
+}
+
+export type QueueDetail = Queue & KindDetails;
+export type JobTypeDetail = JobType & KindDetails;
 
 export interface QueueList extends Page<Queue> {
   pauses: Pause[];
@@ -543,23 +597,51 @@ export interface Overview {
   statuses: Record<string, Record<string, number>> | null;
   queues: Queue[];
   dead_letters: Record<string, number>;
-  workers: { live: number; busy: number; slots: number };
+  workers: { live: number; busy: number; slots: number } | null;
+  tenant: string | null;
 }
 
-export type Span = "hour" | "day" | "week";
+export type Span = "5m" | "15m" | "hour" | "6h" | "day" | "week" | "30d";
+
+export interface Latency {
+  number: number;
+  mean_seconds: number | null;
+  p50_seconds: number | null;
+  p95_seconds: number | null;
+  p99_seconds: number | null;
+}
+
+export interface SeriesSums {
+  submitted: number;
+  ended_well: number;
+  ended_badly: number;
+  retries: number;
+  wait: Latency;
+  run: Latency;
+}
 
 export interface Series {
   span: Span;
   at: string;
   bucket_seconds: number;
-  points: {
-    at: string;
-    submitted: number;
-    ended_well: number;
-    ended_badly: number;
-    wait_ms: number | null;
-    run_ms: number | null;
-  }[];
+  points: (SeriesSums & { at: string; seconds: number })[];
+  total: SeriesSums;
+}
+
+export interface SeriesGroup extends SeriesSums {
+  name: string | null;
+  finished: number[];
+}
+
+export interface SeriesGroups extends Page<SeriesGroup> {
+  span: Span;
+  bucket_seconds: number;
+}
+
+export interface Attention {
+  approvals: number;
+  dead_letters: number | null;
+  alerts: number | null;
 }
 
 /** An error response (RFC 9457). */

@@ -9,37 +9,42 @@ from pydantic import Field
 from detent.core.access import Power
 from detent.core.errors import InvalidInput
 from detent.core.times import iso
+from detent.engine.metrics.alerts import list_alerts
 from detent.engine.metrics.series_views import Dimension, groups_view, series_view
 from detent.engine.metrics.time_series import ALL
 from detent.engine.reads import operations
 from detent.engine.reads.responses import JsonObject
-from detent.engine.reads.stats import counts_view, live_workers_view
+from detent.engine.reads.stats import Stats, counts_view, live_workers_view
 from detent.ports.metrics import Subject
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
+from .queues import read_backlog
+
 router = Router(tags=["service"])
+_MAX_APPROVALS = 100
 _NOT_COUNTED: JsonObject = {"jobs": None, "phases": None, "statuses": None, "counted_at": None}
 
 
-@router.route_for("GET", "/overview", Power.READ, shared="the overview", responses={200: operations.Overview})
+@router.route_for("GET", "/overview", Power.READ, responses={200: operations.Overview})
 async def get_overview(request: ApiRequest) -> JsonObject:
-    """Counts of jobs by phase and status, queues with their oldest ready job, pauses, live workers and dead letters.
+    """Counts of jobs by phase and status, queues with their state, pauses, live workers and dead letters.
 
     Counting many jobs is slow: jobs, phases and statuses are as of counted_at, and null until the first count is done.
+    A token that is bound to a tenant gets the counts of that tenant; tenants share queues, limits and workers.
     """
-    engine = request.engine
+    request.caller.require_all_queues("the overview")
+    engine, tenant = request.engine, request.caller.tenant
 
     async def count() -> JsonObject:
-        rows = await engine.store.read(lambda tx: tx.stats.counts())
+        rows = await engine.store.read(lambda tx: tx.stats.counts(tenant))
         return {**counts_view(rows), "counted_at": iso(engine.store.now())}
 
     counts, queues, dead_letters = await asyncio.gather(
-        request.web.shared_counts.latest("overview", count),
-        engine.stats.queues(),
-        engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()),
+        request.web.shared_counts.latest("overview" if tenant is None else f"overview of {tenant}", count),
+        _read_queues(request),
+        engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts(tenant)),
     )
-    workers = live_workers_view(queues.workers, queues.now)
     queue_list = queues.queues_view()
     return {
         "at": iso(engine.store.now()),
@@ -48,7 +53,38 @@ async def get_overview(request: ApiRequest) -> JsonObject:
         "pauses": queue_list["pauses"],
         "limits": queue_list["limits"],
         "dead_letters": dead_letters,
-        "workers": workers,
+        "workers": live_workers_view(queues.workers, queues.now) if tenant is None else None,
+        "tenant": tenant,
+    }
+
+
+async def _read_queues(request: ApiRequest) -> Stats:
+    """The queues; for a tenant nothing but its own pause."""
+    tenant = request.caller.tenant
+    if tenant is None:
+        return await request.engine.stats.queues(await read_backlog(request))
+    pauses = await request.engine.store.read(lambda tx: tx.pauses.list_pauses())
+    own = [pause for pause in pauses if (pause.kind, pause.name) == ("tenant", tenant)]
+    return Stats(request.engine.store.now(), pauses=own)
+
+
+@router.route_for("GET", "/attention", Power.READ)
+async def get_attention(request: ApiRequest) -> operations.Attention:
+    """How many approvals, dead letters and alerts wait for a person, for the menu of the dashboard."""
+    engine, caller = request.engine, request.caller
+    limited = caller.reach.is_limited
+
+    async def count() -> JsonObject:
+        return dict(await engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts(caller.tenant)))
+
+    key = "dead letters" if caller.tenant is None else f"dead letters of {caller.tenant}"
+    counts = None if limited else await request.web.shared_counts.latest(key, count)
+    shared = caller.tenant is None and not limited
+    firing = [alert for alert in await list_alerts(engine) if alert.state == "firing"] if shared else None
+    return {
+        "approvals": len(await engine.approvals.waiting(roles=None, after=None, limit=_MAX_APPROVALS)),
+        "dead_letters": None if counts is None else counts.get("open", 0),
+        "alerts": None if firing is None else len(firing),
     }
 
 

@@ -1,6 +1,6 @@
 """Queues: their backlog, pauses and limits; weights and quotas of tenants; and the tables of contracts."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import Query
 from pydantic import ConfigDict, Field
@@ -9,9 +9,10 @@ from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.limits import MAX_NUMBER, MAX_PERIOD
 from detent.engine.reads import operations
-from detent.engine.reads.responses import show
+from detent.engine.reads.responses import JsonObject, show
 from detent.engine.reads.stats import limit_view
 from detent.engine.reads.views import contract_view, contracts_view
+from detent.ports.listing import Backlog
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
@@ -61,10 +62,38 @@ class QuotaRequest(schemas.ReasonRequest):
     max_payload: int | None = Field(None, ge=2, le=MAX_NUMBER, description="Max bytes of a payload.")
 
 
+async def read_backlog(request: ApiRequest) -> list[Backlog]:
+    """Numbers of unfinished jobs. With very many jobs they may be some seconds old, see SharedCounts."""
+
+    async def count() -> JsonObject:
+        return {"rows": await request.engine.stats.backlog()}
+
+    return cast(list[Backlog], (await request.web.shared_counts.get("backlog", count))["rows"])
+
+
 @router.route_for("GET", "/queues", Power.READ, shared="the list of queues")
 async def list_queues(request: ApiRequest) -> operations.QueueList:
-    """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
-    return (await request.engine.stats.queues()).queues_view()
+    """List the queues with their state and number of ready, scheduled and running jobs, and all pauses and limits."""
+    return (await request.engine.stats.queues(await read_backlog(request))).queues_view()
+
+
+@router.route_for("GET", "/queues/{name:path}", Power.READ, shared="a queue")
+async def get_queue(request: ApiRequest, name: TargetName) -> operations.QueueDetail:
+    """A queue: its state, what runs now with its progress, the workers that serve it, its limits. 404 NOT_FOUND."""
+    return await request.engine.stats.queue(name, await read_backlog(request))
+
+
+@router.route_for("GET", "/job-types", Power.READ, shared="the list of job types")
+async def list_job_types(request: ApiRequest) -> list[operations.JobType]:
+    """List the job types with their state and number of ready, scheduled and running jobs."""
+    stats = await request.engine.stats.queues(await read_backlog(request))
+    return cast(list[operations.JobType], stats.groups("job_type"))
+
+
+@router.route_for("GET", "/job-types/{name:path}", Power.READ, shared="a job type")
+async def get_job_type(request: ApiRequest, name: TargetName) -> operations.JobTypeDetail:
+    """A job type: its state, what runs now with its progress, the workers that run it, its limits. 404 NOT_FOUND."""
+    return await request.engine.stats.job_type(name, await read_backlog(request))
 
 
 @router.route_for("POST", "/queues/{name:path}/pause", Power.OPERATE)

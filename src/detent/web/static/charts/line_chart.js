@@ -3,19 +3,31 @@
 import { fill, h, s } from "../core/dom.js";
 import { formatClock, formatDay } from "../core/time.js";
 
-const WIDTH = 640, HEIGHT = 190, LEFT = 52, RIGHT = 6, BOTTOM = 22, TOP = 10;
-const PLOT_WIDTH = WIDTH - LEFT - RIGHT, PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
+const NARROW = 640, WIDE = 1290, HEIGHT = 190, LEFT = 52, RIGHT = 6, BOTTOM = 22, TOP = 10;
+const PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
+const WIDE_FROM = 900;
 const DAY_LABELS_ABOVE_MS = 36 * 3_600_000;
 
 /**
- * `at`: milliseconds since 1970.
+ * @template Point
+ * @typedef {object} ChartLine
+ * @property {string} name
+ * @property {string} tone
+ * @property {(point: Point) => number | null} value
+ * @property {(point: Point) => number | null} [base]
+ */
+
+/**
+ * `at`: milliseconds since 1970. `base`: the area below a line ends there instead of at 0, so that lines become bands.
  * @template {{ at: number }} Point
  * @param {object} options
  * @param {string} options.label
- * @param {{ name: string, tone: string, value: (point: Point) => number | null }[]} options.series
+ * @param {ChartLine<Point>[]} options.series
  * @param {(value: number) => string} options.format
+ * @param {boolean} [options.wide] for a card that is as wide as the page
  */
-export function lineChart({ label, series, format }) {
+export function lineChart({ label, series, format, wide = false }) {
+  const width = wide && innerWidth > WIDE_FROM ? WIDE : NARROW, plotWidth = width - LEFT - RIGHT;
   const lines = series.map((line) => ({
     ...line,
     area: s("path", { class: `area fill-${line.tone}` }),
@@ -26,7 +38,7 @@ export function lineChart({ label, series, format }) {
   const cursor = s("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const svg = s(
     "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, tabindex: "0" },
+    { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label, tabindex: "0" },
     grid,
     lines.map((line) => [line.area, line.path]),
     cursor,
@@ -45,7 +57,7 @@ export function lineChart({ label, series, format }) {
   let selected = null;
 
   /** @param {number} at */
-  const x = (at) => LEFT + ((at - from) / (to - from || 1)) * PLOT_WIDTH;
+  const x = (at) => LEFT + ((at - from) / (to - from || 1)) * plotWidth;
   /** @param {number} value */
   const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
 
@@ -75,14 +87,15 @@ export function lineChart({ label, series, format }) {
   function show(newPoints, start, end) {
     [points, from, to] = [newPoints, start, end];
     top = roundUp(Math.max(0, ...points.flatMap((point) => lines.map((line) => line.value(point) ?? 0))));
+    /** @param {Measured} measured */
+    const lower = ({ at, base }) => `L${x(at).toFixed(1)},${y(base).toFixed(1)}`;
     for (const line of lines) {
-      const runs = withoutGaps(points, line.value);
+      const runs = withoutGaps(points, line.value, line.base ?? (() => 0));
       /** @param {Measured[]} run */
       const shape = (run) =>
         run.map(({ at, value }, index) => `${index ? "L" : "M"}${x(at).toFixed(1)},${y(value).toFixed(1)}`).join("");
       /** @param {Measured[]} run */
-      const area = (run) =>
-        `${shape(run)}L${x(run[run.length - 1].at).toFixed(1)},${y(0)}L${x(run[0].at).toFixed(1)},${y(0)}Z`;
+      const area = (run) => `${shape(run)}${[...run].reverse().map(lower).join("")}Z`;
       // A single point is drawn as a dot: a line of almost no length with round ends.
       line.path.setAttribute("d", runs.map((run) => shape(run) + (run.length === 1 ? "h.01" : "")).join(""));
       line.area.setAttribute("d", runs.filter((run) => run.length > 1).map(area).join(""));
@@ -96,20 +109,20 @@ export function lineChart({ label, series, format }) {
     fill(
       grid,
       [0, 0.5, 1].map((share) => [
-        s("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * share), y2: y(top * share) }),
+        s("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
         s("text", { x: LEFT - 8, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
       ]),
       [0, 0.25, 0.5, 0.75, 1].map((share) => {
         const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
         const text = formatTime(new Date(from + share * (to - from)));
-        return s("text", { x: LEFT + share * PLOT_WIDTH, y: HEIGHT - 5, "text-anchor": anchor }, text);
+        return s("text", { x: LEFT + share * plotWidth, y: HEIGHT - 5, "text-anchor": anchor }, text);
       }),
     );
   }
 
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const at = from + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / PLOT_WIDTH) * (to - from);
+    const at = from + ((((event.clientX - box.left) / box.width) * width - LEFT) / plotWidth) * (to - from);
     /** @type {number | null} */
     let nearest = null;
     points.forEach((point, index) => {
@@ -128,15 +141,16 @@ export function lineChart({ label, series, format }) {
   return { node: h("div", {}, svg, legend), show };
 }
 
-/** @typedef {{ at: number, value: number }} Measured */
+/** @typedef {{ at: number, value: number, base: number }} Measured */
 
 /**
  * Runs of consecutive points that have a value.
  * @template {{ at: number }} Point
  * @param {Point[]} points
  * @param {(point: Point) => number | null} valueOf
+ * @param {(point: Point) => number | null} baseOf
  */
-function withoutGaps(points, valueOf) {
+function withoutGaps(points, valueOf, baseOf) {
   /** @type {Measured[][]} */
   const runs = [];
   let open = false;
@@ -144,7 +158,7 @@ function withoutGaps(points, valueOf) {
     const value = valueOf(point);
     if (value !== null) {
       if (!open) runs.push([]);
-      runs[runs.length - 1].push({ at: point.at, value });
+      runs[runs.length - 1].push({ at: point.at, value, base: baseOf(point) ?? 0 });
     }
     open = value !== null;
   }

@@ -2,11 +2,13 @@
 
 import { field, formDialog, openDialog, showToken } from "../components/dialog.js";
 import { toastError } from "../components/toast.js";
-import { rotateToken, signOut } from "./api.js";
+import { get, rotateToken, signOut } from "./api.js";
 import { byId, h, isDialogOpen } from "./dom.js";
 import "../components/palette.js";
 import { urlFor } from "./urls.js";
-import { t } from "./words.js";
+import { formatNumber, t } from "./words.js";
+
+/** @import { Attention } from "../types.d.ts" */
 
 const YEAR_SECONDS = 31_536_000;
 const COOKIE_PATH = new URL(urlFor("")).pathname;
@@ -61,6 +63,7 @@ const PAGE_KEYS = {
   d: "dead_letters",
   s: "schedules",
   q: "queues",
+  y: "job_types",
   w: "workers",
   c: "contracts",
   v: "verify",
@@ -76,6 +79,25 @@ let pageKeyStartedAt = 0;
  * @returns {HTMLAnchorElement | null | undefined}
  */
 const menuLink = (name) => menu?.querySelector(`a[data-name="${name}"]`);
+
+const COUNT_MS = 10_000;
+
+/** Show in the menu how many approvals, dead letters and alerts wait for a person. */
+export async function updateMenuCounts() {
+  /** @type {Attention | null} */
+  const attention = await get("attention").catch(() => null);
+  for (const [name, number] of Object.entries(attention ?? {})) {
+    const count = menuLink(name)?.querySelector(".count");
+    if (!(count instanceof HTMLElement)) continue;
+    count.hidden = !number;
+    count.textContent = name === "approvals" && number >= 100 ? "100+" : formatNumber(number ?? 0);
+    if (name === "alerts") count.dataset.tone = "bad";
+  }
+}
+updateMenuCounts();
+setInterval(() => {
+  if (!document.hidden) updateMenuCounts();
+}, COUNT_MS);
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && isMenuOpen()) {

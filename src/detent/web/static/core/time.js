@@ -70,6 +70,16 @@ export function exactTime(iso) {
   return h("time", { class: "exact", datetime: iso, title: formatExact(iso) }, text);
 }
 
+/** How long ago something began, kept current. @param {string} iso */
+export const elapsedElement = (iso) =>
+  h("time", { datetime: iso, title: formatExact(iso), "data-elapsed": true }, formatElapsed(iso));
+
+/**
+ * @param {string} iso
+ * @param {number} [now]
+ */
+const formatElapsed = (iso, now = Date.now()) => formatDuration(Math.max(0, now - new Date(iso).getTime()));
+
 /** @param {number | null | undefined} milliseconds */
 export function formatDuration(milliseconds) {
   if (milliseconds === null || milliseconds === undefined || Number.isNaN(milliseconds)) return "–";
@@ -95,8 +105,9 @@ export const millisecondsBetween = (from, to) => new Date(to).getTime() - new Da
 setInterval(() => {
   if (document.hidden) return;
   const now = Date.now();
-  for (const node of document.querySelectorAll("time[data-relative]")) {
-    const text = formatRelative(/** @type {HTMLTimeElement} */ (node).dateTime, now);
+  for (const node of document.querySelectorAll("time[data-relative], time[data-elapsed]")) {
+    const { dateTime, dataset } = /** @type {HTMLTimeElement} */ (node);
+    const text = "elapsed" in dataset ? formatElapsed(dateTime, now) : formatRelative(dateTime, now);
     if (node.textContent !== text) node.textContent = text;
   }
 }, 1000);

@@ -12,6 +12,13 @@ export const jobsUrl = (filter) => urlFor(`jobs?q=${encodeURIComponent(filter)}`
 export const deadLetterUrl = (id) => urlFor(`dead-letters/${encodeURIComponent(id)}`);
 /** @param {string} name */
 export const contractUrl = (name) => urlFor(`contracts/${encodeURIComponent(name)}`);
+/** @param {string} name */
+export const queueUrl = (name) => urlFor(`queue?name=${encodeURIComponent(name)}`);
+/** @param {string} name */
+export const jobTypeUrl = (name) => urlFor(`type?name=${encodeURIComponent(name)}`);
+
+/** The name in the address of a queue or job type, which may contain any character. */
+export const nameInQuery = () => new URL(location.href).searchParams.get("name") ?? "";
 
 /** The last part of this page's path: the id or name of the object shown. */
 export const idInPath = () => decodeURIComponent(location.pathname.split("/").at(-1) ?? "");

@@ -8,13 +8,13 @@ import { jsonTree } from "../components/json_tree.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
 import { canSeePayloads, get, may, person, post } from "../core/api.js";
-import { fill, h, isDialogOpen, requireElement } from "../core/dom.js";
+import { fill, h, isDialogOpen } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { jobUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
-import "../core/shell.js";
+import { t } from "../core/words.js";
+import { updateMenuCounts } from "../core/shell.js";
 
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
@@ -98,9 +98,7 @@ function actionsCell(approval) {
  */
 function draw(root, { items }) {
   view ??= build(root);
-  const menuCount = requireElement('.menu [data-name="approvals"] .count');
-  menuCount.hidden = !items.length;
-  menuCount.textContent = formatNumber(items.length);
+  updateMenuCounts();
   const empty = () => emptyState(t("approvals.none"), t("approvals.none.more"));
   showRows(view.list, view.rows, items, ({ job_id, name }) => `${job_id}/${name ?? ""}`, empty);
 }

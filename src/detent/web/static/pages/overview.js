@@ -1,154 +1,108 @@
-// Overview: jobs by phase, contract and status; throughput and latency; queues, workers, dead letters, alerts.
+// Overview: jobs by phase and status, throughput and latency, queues, job types, workers, dead letters, alerts.
 
-/** @import { Alert, Contract, Overview, Page, Phase, Queue, Series, Span, Table } from "../types.d.ts" */
+/** @import { Alert, Column, Contract, Overview, Page, Phase, Queue, QueueStateName, Series, SeriesGroup, SeriesGroups, Table } from "../types.d.ts" */
 
-import { lineChart } from "../charts/line_chart.js";
 import { shareBar } from "../charts/share_bar.js";
-import { badge, button, card, cardWithHead } from "../components/elements.js";
+import { card, cardWithHead } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
 import { table } from "../components/table.js";
 import { get, tenant } from "../core/api.js";
 import { loadContracts, statusBadge, statusTone } from "../core/contracts.js";
-import { childElements, fill, h, updateKeyed } from "../core/dom.js";
+import { fill, h, updateKeyed } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { formatDuration, timeElement } from "../core/time.js";
-import { contractUrl, jobsUrl, urlFor } from "../core/urls.js";
+import { timeElement } from "../core/time.js";
+import { contractUrl, jobsUrl, jobTypeUrl, queueUrl, urlFor } from "../core/urls.js";
 import { formatNumber, t } from "../core/words.js";
 import { alertText } from "./alerts/alert_text.js";
+import { seriesCards } from "./metrics/series_cards.js";
+import { currentSpan } from "./metrics/spans.js";
+import { PERCENTILE_COLUMNS } from "./queues/group_columns.js";
+import { queueState } from "./queues/state_badge.js";
 import "../core/shell.js";
 
 /**
  * @typedef {object} OverviewData
  * @property {Overview} overview
  * @property {Series | null} series
+ * @property {SeriesGroup[]} types
  * @property {Alert[] | null} alerts
  * @property {Map<string, Contract>} contracts
  */
 /** @typedef {{ tone: string, value: string, label: string, href: string }} Tile */
 /** @typedef {{ contract: string, status: string | null, count: number, parts: [string, number][] }} StatusLine */
+/** @typedef {{ name: string | null, series: SeriesGroup }} TypeRow */
 
 /** @type {Phase[]} */
 const PHASES = ["claimable", "leased", "blocked", "final"];
-/** @type {Record<Span, number>} */
-const SPAN_MS = { hour: 3_600_000, day: 86_400_000, week: 604_800_000 };
-const SPAN_KEY = "detent.span";
-let span = sessionStorage.getItem(SPAN_KEY) ?? "hour";
+/** Queues in the order of how much they need attention. @type {QueueStateName[]} */
+const STATES = ["no_worker", "paused", "draining", "at_limit", "active", "idle"];
+const SHOWN_QUEUES = 15, SHOWN_TYPES = 10;
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
 /** @param {HTMLElement} root */
 function build(root) {
   const tiles = h("div", { class: "tiles" });
-  const alerts = h("section", { class: "card", hidden: true });
-  const throughput = buildThroughput(), latency = buildLatency(), queues = buildQueues();
-  const charts = h(
-    "div",
-    { class: "grid", hidden: true },
-    h("div", { class: "span-6" }, cardWithHead(t("overview.throughput"), spanTabs(), throughput.node)),
-    h("div", { class: "span-6" }, cardWithHead(t("overview.latency"), null, latency.node)),
-  );
+  const alerts = h("section", { class: "card block", hidden: true });
+  const series = seriesCards(() => refresh()), queues = buildQueues(), types = buildTypes();
   const statuses = h("div", { class: "bars" });
+  const allQueues = h("a", { href: urlFor("queues") }),
+    allTypes = h("a", { href: urlFor("types") }, t("overview.all-types"));
   const lists = h(
     "div",
     { class: "grid" },
+    !tenant && h("div", { class: "span-12" }, cardWithHead(t("overview.types"), allTypes, types.node)),
+    !tenant && h("div", { class: "span-6" }, cardWithHead(t("overview.queues"), allQueues, queues.node)),
     h("div", { class: "span-6" }, card(t("overview.statuses"), statuses)),
-    h("div", { class: "span-6" }, card(t("overview.queues"), queues.node)),
   );
-  fill(root, tiles, alerts, charts, lists);
-  return { tiles, alerts, charts, throughput, latency, statuses, queues };
+  const lead = tenant && h("p", { class: "soft" }, t("overview.one-tenant", { tenant }));
+  fill(root, lead, tiles, alerts, series.node, lists);
+  return { tiles, alerts, series, statuses, queues, types, allQueues };
 }
-
-/** @param {number} value */
-function perMinute(value) {
-  const text = value >= 10 || value === 0 ? formatNumber(Math.round(value)) : value.toFixed(1);
-  return `${text}/${t("unit.minute")}`;
-}
-
-/** @typedef {{ at: number, submitted: number, succeeded: number, failed: number }} CountPoint */
-/** @typedef {{ at: number, wait: number | null, run: number | null }} LatencyPoint */
-
-const buildThroughput = () =>
-  lineChart({
-    label: t("overview.throughput"),
-    format: perMinute,
-    series: [
-      {
-        name: t("overview.submitted"),
-        tone: "claimable",
-        value: (/** @type {CountPoint} */ point) => point.submitted,
-      },
-      { name: t("overview.succeeded"), tone: "good", value: (point) => point.succeeded },
-      { name: t("overview.failed"), tone: "bad", value: (point) => point.failed },
-    ],
-  });
-
-const buildLatency = () =>
-  lineChart({
-    label: t("overview.latency"),
-    format: (value) => (value === 0 ? "0" : formatDuration(value)),
-    series: [
-      { name: t("overview.wait"), tone: "blocked", value: (/** @type {LatencyPoint} */ point) => point.wait },
-      { name: t("overview.run"), tone: "leased", value: (point) => point.run },
-    ],
-  });
 
 /** @returns {Table<Queue>} */
 const buildQueues = () =>
   table(t("page.queues"), [
-    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: jobsUrl(filterTerm("queue", queue)) }, queue) },
+    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
+    { label: t("col.state"), cell: queueState },
     { label: t("col.ready"), class: "number", cell: ({ due }) => formatNumber(due) },
     { label: t("col.running"), class: "number", cell: ({ held }) => formatNumber(held) },
-    { label: t("col.oldest"), cell: ({ oldest_due_at }) => timeElement(oldest_due_at) },
-    {
-      label: t("col.workers"),
-      class: "number",
-      cell: ({ paused, workers }) => (paused ? badge("warning", t("queues.paused")) : formatNumber(workers)),
-    },
+    { label: t("col.oldest"), class: "nowrap", cell: ({ oldest_due_at }) => timeElement(oldest_due_at) },
   ]);
 
-function spanTabs() {
-  const tabs = h("div", { class: "tabs", role: "group", "aria-label": t("overview.span") });
-  const mark = () => {
-    for (const tab of childElements(tabs)) tab.setAttribute("aria-pressed", String(tab.dataset.span === span));
-  };
-  tabs.append(
-    ...Object.keys(SPAN_MS).map((name) => {
-      const onClick = () => {
-        span = name;
-        sessionStorage.setItem(SPAN_KEY, name);
-        mark();
-        refresh();
-      };
-      return button(t(`overview.${name}`), onClick, { "data-span": name });
-    }),
-  );
-  mark();
-  return tabs;
+/** @returns {Table<TypeRow>} */
+function buildTypes() {
+  /** @type {(Column<TypeRow> | false)[]} */
+  const columns = [
+    {
+      label: t("col.type"),
+      cell: ({ name }) => (name === null ? t("overview.other-types") : h("a", { href: jobTypeUrl(name) }, name)),
+    },
+    ...PERCENTILE_COLUMNS,
+  ];
+  return table(t("page.job_types"), columns);
 }
 
-/** Null for a token of one tenant: the overview covers all tenants. @returns {Promise<OverviewData | null>} */
+/** A tenant has no queues, types and alerts of its own: all tenants share them. @returns {Promise<OverviewData>} */
 async function load() {
-  if (tenant) return null;
-  /** @type {[Overview, Series | null, Page<Alert> | null]} */
-  const [overview, series, alerts] = await Promise.all([
+  const span = currentSpan();
+  /** @type {[Overview, Series | null, SeriesGroups | null, Page<Alert> | null]} */
+  const [overview, series, types, alerts] = await Promise.all([
     get("overview"),
     get("series", { span }).catch(() => null),
-    get("alerts").catch(() => null),
+    tenant ? null : get("series/groups", { by: "job_type", span }).catch(() => null),
+    tenant ? null : get("alerts").catch(() => null),
   ]);
   const contracts = await loadContracts(Object.keys(overview.statuses ?? {}));
-  return { overview, series, alerts: alerts?.items ?? null, contracts };
+  return { overview, series, types: types?.items ?? [], alerts: alerts?.items ?? null, contracts };
 }
 
 /**
  * @param {HTMLElement} root
- * @param {OverviewData | null} data
+ * @param {OverviewData} data
  */
 function draw(root, data) {
-  if (!data) {
-    const link = h("a", { class: "button", href: urlFor("jobs") }, t("page.jobs"));
-    return void fill(root, emptyState(t("overview.one-tenant", { tenant }), t("overview.one-tenant.more"), link));
-  }
   view ??= build(root);
   const firing = (data.alerts ?? []).filter(({ state }) => state === "firing");
   updateKeyed(view.tiles, tilesOf(data, firing.length), ({ label }) => label, tileNode);
@@ -157,11 +111,21 @@ function draw(root, data) {
     h("li", {}, h("a", { href: urlFor("alerts"), title: alert.summary }, alertText(alert)))
   );
   fill(view.alerts, h("h2", {}, t("overview.alerts")), h("ul", {}, alertLinks));
-  view.charts.hidden = !data.series;
-  if (data.series) drawSeries(view, data.series);
+  view.series.node.hidden = !data.series;
+  if (data.series) view.series.show(data.series);
   drawStatuses(view.statuses, data);
-  view.queues.show(data.overview.queues, ({ queue }) => queue);
+  const { queues } = data.overview;
+  view.queues.show(mostUrgent(queues), ({ queue }) => queue);
+  view.allQueues.textContent = t("overview.all-queues", { n: queues.length });
+  const rows = data.types.slice(0, SHOWN_TYPES).map((group) => ({ name: group.name, series: group }));
+  view.types.show(rows, ({ name }) => name ?? "");
 }
+
+/** @param {Queue[]} queues */
+const mostUrgent = (queues) =>
+  [...queues]
+    .sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) || b.due + b.held - a.due - a.held)
+    .slice(0, SHOWN_QUEUES);
 
 /**
  * @param {OverviewData} data
@@ -177,20 +141,20 @@ function tilesOf({ overview, alerts }, firing) {
     label: t(`phase.${phase}`),
     href: jobsUrl(filterTerm("phase", phase)),
   }));
-  tiles.push(
-    {
-      tone: open ? "bad" : "good",
-      value: formatNumber(open),
-      label: t("overview.dead-letters"),
-      href: urlFor("dead-letters"),
-    },
-    {
+  tiles.push({
+    tone: open ? "bad" : "good",
+    value: formatNumber(open),
+    label: t("overview.dead-letters"),
+    href: urlFor("dead-letters"),
+  });
+  if (workers) {
+    tiles.push({
       tone: workers.live ? "good" : "bad",
       value: String(workers.live),
       label: t("overview.workers", { busy: workers.busy, slots: workers.slots }),
       href: urlFor("workers"),
-    },
-  );
+    });
+  }
   const alertTone = firing ? "bad" : "good";
   if (alerts) {
     tiles.push({ tone: alertTone, value: formatNumber(firing), label: t("overview.alerts"), href: urlFor("alerts") });
@@ -201,24 +165,6 @@ function tilesOf({ overview, alerts }, firing) {
 /** @param {Tile} tile */
 const tileNode = ({ tone, value, label, href }) =>
   h("a", { class: `tile card ${tone}`, href }, h("b", {}, value), h("span", {}, label));
-
-/**
- * @param {ReturnType<typeof build>} view
- * @param {Series} series
- */
-function drawSeries({ throughput, latency }, { points, bucket_seconds, at, span }) {
-  const minutes = bucket_seconds / 60;
-  const to = new Date(at).getTime(), from = to - SPAN_MS[span];
-  const times = points.map((point) => new Date(point.at).getTime());
-  const counts = points.map((point, index) => ({
-    at: times[index],
-    submitted: point.submitted / minutes,
-    succeeded: point.ended_well / minutes,
-    failed: point.ended_badly / minutes,
-  }));
-  throughput.show(counts, from, to);
-  latency.show(points.map((point, index) => ({ at: times[index], wait: point.wait_ms, run: point.run_ms })), from, to);
-}
 
 /**
  * One line for each contract, then one for each of its statuses.
@@ -266,4 +212,4 @@ function drawStatuses(container, { overview, contracts }) {
   });
 }
 
-const refresh = startPage({ load, draw, poll: 5000 });
+const refresh = startPage({ load, draw, every: 2000, poll: 5000 });

@@ -1,117 +1,75 @@
-// Queues: how many jobs are ready, scheduled and running; pause and resume; limits.
+// Queues: their state, jobs, throughput and running time; pause and resume; limits.
 
-/** @import { Limit, Page, Pause, Queue, QueueList, Table } from "../types.d.ts" */
+/** @import { Column, Limit, Page, Pause, Queue, QueueList, SeriesGroup, SeriesGroups, Table } from "../types.d.ts" */
 
-import { field, formDialog, reasonField, textOf } from "../components/dialog.js";
-import { actionButton, badge, button, tag } from "../components/elements.js";
-import { filterTerm } from "../components/filter_query.js";
+import { button } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
-import { toast, toastError } from "../components/toast.js";
-import { get, may, post } from "../core/api.js";
+import { get, may } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
-import { jobsUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { jobTypeUrl, queueUrl } from "../core/urls.js";
+import { t } from "../core/words.js";
+import { currentSpan, spanTabs } from "./metrics/spans.js";
+import { NUMBER_COLUMNS, SERIES_COLUMNS, withSeries } from "./queues/group_columns.js";
 import { limitsCard } from "./queues/limits_card.js";
+import { nameFilter } from "./queues/name_filter.js";
+import { pauseButton, pauseByName } from "./queues/pausing.js";
+import { queueState } from "./queues/state_badge.js";
 import "../core/shell.js";
 
-const KINDS = ["queue", "job_type", "tenant"];
-const SHOWN_TYPES = 12;
+/** @typedef {Queue & { series: SeriesGroup | null }} QueueRow */
+
+const SHOWN_TYPES = 4;
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
-
-/** @param {string} queue */
-async function pauseQueue(queue) {
-  const done = await formDialog({
-    title: t("confirm.pause", { name: queue }),
-    lead: t("confirm.pause.more"),
-    button: t("action.pause"),
-    fields: reasonField(),
-    submit: (form) => sendPause("queue", queue, form),
-  });
-  if (done) toast(t("done.pause", { name: queue }));
-  refresh();
-}
-
-/** Pause a queue, a job type or a tenant by its name. */
-async function pauseByName() {
-  const done = await formDialog({
-    title: t("queues.pause-any"),
-    lead: t("confirm.pause.more"),
-    button: t("action.pause"),
-    fields: [
-      field(
-        t("queues.kind"),
-        h("select", { name: "kind" }, KINDS.map((kind) => h("option", { value: kind }, t(`kind.${kind}`)))),
-      ),
-      field(t("field.name"), h("input", { name: "name", required: true, maxlength: 200 })),
-      reasonField(),
-    ],
-    submit: (form) => sendPause(String(form.get("kind")), String(form.get("name")), form),
-  });
-  if (done) toast(t("done.pause", { name: done.name }));
-  refresh();
-}
-
-/**
- * @param {string} kind
- * @param {string} name
- * @param {FormData} form
- * @returns {Promise<{ name: string }>}
- */
-const sendPause = (kind, name, form) =>
-  post(`queues/${encodeURIComponent(name)}/pause?kind=${kind}`, { reason: textOf(form, "reason") });
-
-/**
- * @param {string} kind
- * @param {string} name
- */
-async function resume(kind, name) {
-  try {
-    await post(`queues/${encodeURIComponent(name)}/resume?kind=${kind}`);
-    toast(t("done.resume", { name }));
-  } catch (error) {
-    toastError(error);
-  }
-  refresh();
-}
 
 /** @param {HTMLElement} root */
 function build(root) {
   const queues = buildQueueTable(), pauses = buildPauseTable(), limits = limitsCard(() => refresh());
   const list = h("div", { class: "block" });
+  const filter = nameFilter(() => drawQueues());
   const pausesCard = h("section", { class: "card block" }, h("h2", {}, t("queues.pauses")), pauses.node);
-  const toolbar = may("operate") && h("div", { class: "toolbar" }, button(t("queues.pause-any"), pauseByName));
+  const toolbar = h(
+    "div",
+    { class: "toolbar between" },
+    h("div", { class: "row" }, filter.node, may("operate") && button(t("queues.pause-any"), pauseAny)),
+    spanTabs(() => refresh()),
+  );
   fill(root, toolbar, list, pausesCard, limits.node);
-  return { queues, pauses, limits, list, pausesCard };
+  return { queues, pauses, limits, list, pausesCard, filter };
 }
 
-/** @returns {Table<Queue>} */
-const buildQueueTable = () =>
-  table(t("page.queues"), [
-    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: jobsUrl(filterTerm("queue", queue)) }, queue) },
-    { label: t("col.state"), cell: stateCell },
-    { label: t("col.ready"), class: "number", cell: ({ due }) => formatNumber(due) },
-    { label: t("col.scheduled"), class: "number", cell: ({ later }) => formatNumber(later) },
-    { label: t("col.running"), class: "number", cell: ({ held }) => formatNumber(held) },
-    { label: t("col.oldest"), class: "nowrap", cell: ({ oldest_due_at }) => timeElement(oldest_due_at) },
-    { label: t("col.workers"), class: "number", cell: ({ workers }) => formatNumber(workers) },
-    {
-      label: t("col.types"),
-      cell: ({ job_types }) =>
-        h("div", { class: "row" }, job_types.slice(0, SHOWN_TYPES).map(tag), job_types.length > SHOWN_TYPES && "…"),
-    },
+const pauseAny = () => pauseByName().then(() => refresh());
+
+/** @returns {Table<QueueRow>} */
+function buildQueueTable() {
+  /** @type {(Column<QueueRow> | false)[]} */
+  const columns = [
+    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue), "data-focus": "open" }, queue) },
+    { label: t("col.state"), cell: queueState },
+    ...NUMBER_COLUMNS,
+    ...SERIES_COLUMNS,
+    { label: t("col.types"), cell: typesCell },
     may("operate") && {
       label: t("col.actions"),
       class: "tight",
-      cell: ({ queue, paused }) =>
-        paused
-          ? actionButton("resume", () => resume("queue", queue), { class: "tiny" })
-          : actionButton("pause", () => pauseQueue(queue), { class: "tiny" }),
+      cell: ({ queue, paused }) => pauseButton("queue", queue, paused !== null, () => refresh()),
     },
-  ]);
+  ];
+  return table(t("page.queues"), columns);
+}
+
+/** The first types, and a link to the page of the queue, which lists all. @param {QueueRow} row */
+const typesCell = ({ queue, job_types }) =>
+  h(
+    "div",
+    { class: "row" },
+    job_types.slice(0, SHOWN_TYPES).map((name) => h("a", { class: "tag", href: jobTypeUrl(name) }, name)),
+    job_types.length > SHOWN_TYPES &&
+      h("a", { href: queueUrl(queue), class: "small" }, t("queues.more-types", { n: job_types.length - SHOWN_TYPES })),
+  );
 
 /** @returns {Table<Pause>} */
 const buildPauseTable = () =>
@@ -124,37 +82,42 @@ const buildPauseTable = () =>
     may("operate") && {
       label: t("col.actions"),
       class: "tight",
-      cell: ({ kind, name }) => actionButton("resume", () => resume(kind, name), { class: "tiny" }),
+      cell: ({ kind, name }) => pauseButton(kind, name, true, () => refresh()),
     },
   ]);
 
-/** @param {Queue} queue */
-function stateCell({ paused }) {
-  if (!paused) return badge("good", t("queues.active"));
-  return [
-    badge("warning", t("queues.paused")),
-    h("div", { class: "small soft break" }, paused.actor, paused.reason && `: ${paused.reason}`),
-  ];
+async function load() {
+  /** @type {[QueueList, Page<Limit>, SeriesGroups]} */
+  const [queues, limits, series] = await Promise.all([
+    get("queues"),
+    get("limits"),
+    get("series/groups", { by: "queue", span: currentSpan() }),
+  ]);
+  return { ...queues, limits: limits.items, series: series.items };
 }
 
-async function load() {
-  /** @type {[QueueList, Page<Limit>]} */
-  const [queues, limits] = await Promise.all([get("queues"), get("limits")]);
-  return { queues: queues.items, pauses: queues.pauses, limits: limits.items };
+/** @type {QueueRow[]} */
+let rows = [];
+
+function drawQueues() {
+  if (!view) return;
+  const { list, queues, filter } = view;
+  const empty = () => emptyState(t("queues.none"), t("jobs.none.more"));
+  showRows(list, queues, rows.filter(({ queue }) => filter.matches(queue)), ({ queue }) => queue, empty);
 }
 
 /**
  * @param {HTMLElement} root
- * @param {{ queues: Queue[], pauses: Pause[], limits: Limit[] }} data
+ * @param {Awaited<ReturnType<typeof load>>} data
  */
-function draw(root, { queues, pauses, limits }) {
+function draw(root, { items, pauses, limits, series }) {
   view ??= build(root);
-  const empty = () => emptyState(t("queues.none"), t("jobs.none.more"));
-  showRows(view.list, view.queues, queues, ({ queue }) => queue, empty);
+  rows = withSeries(items, series, ({ queue }) => queue);
+  drawQueues();
   const otherPauses = pauses.filter(({ kind }) => kind !== "queue");
   view.pausesCard.hidden = !otherPauses.length;
   view.pauses.show(otherPauses, ({ kind, name }) => `${kind}/${name}`);
   view.limits.show(limits);
 }
 
-const refresh = startPage({ load, draw, poll: 3000 });
+const refresh = startPage({ load, draw, every: 2000, poll: 3000 });

@@ -133,7 +133,7 @@ const nameCell = ({ name, declared, job_type, queue }) => [
 
 /** @param {Schedule} schedule */
 const stateCell = ({ paused, last_error }) => [
-  paused ? badge("warning", t("queues.paused")) : badge("good", t("schedules.active")),
+  paused ? badge("warning", t("queues.state.paused")) : badge("good", t("schedules.active")),
   last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
 ];
 

@@ -1,0 +1,74 @@
+// Columns that lists of queues and of job types share.
+
+/** @import { Column, JobGroup, SeriesGroup } from "../../types.d.ts" */
+
+import { sparkline } from "../../charts/sparkline.js";
+import { h } from "../../core/dom.js";
+import { timeElement } from "../../core/time.js";
+import { formatNumber, t } from "../../core/words.js";
+import { failureShare, formatSeconds, perMinute, throughputOf } from "../metrics/series_cards.js";
+import { currentSpan, spanSeconds } from "../metrics/spans.js";
+
+/** @typedef {JobGroup & { series: SeriesGroup | null }} GroupRow */
+
+/** @type {Column<GroupRow>[]} */
+export const NUMBER_COLUMNS = [
+  { label: t("col.ready"), class: "number", cell: ({ due }) => formatNumber(due) },
+  { label: t("col.scheduled"), class: "number", cell: ({ later }) => formatNumber(later) },
+  { label: t("col.running"), class: "number", cell: ({ held }) => formatNumber(held) },
+  { label: t("col.oldest"), class: "nowrap", cell: ({ oldest_due_at }) => timeElement(oldest_due_at) },
+  { label: t("col.workers"), class: "number", cell: ({ workers }) => formatNumber(workers) },
+];
+
+/** @param {SeriesGroup} series */
+const spark = (series) => sparkline(series.finished, t("overview.throughput"), "leased");
+
+/** @param {SeriesGroup} series */
+const rate = (series) => perMinute(throughputOf(series, spanSeconds(currentSpan())));
+
+/** @type {Column<{ series: SeriesGroup | null }>[]} */
+export const SERIES_COLUMNS = [
+  {
+    label: t("overview.throughput"),
+    class: "number",
+    cell: ({ series }) => series && h("div", { class: "spark" }, spark(series), rate(series)),
+  },
+  { label: t("col.failed"), class: "number", cell: ({ series }) => series && failureShare(series) },
+  {
+    label: t("col.wait-p95"),
+    class: "number nowrap",
+    cell: ({ series }) => series && formatSeconds(series.wait.p95_seconds),
+  },
+  {
+    label: t("col.run-p95"),
+    class: "number nowrap",
+    cell: ({ series }) => series && formatSeconds(series.run.p95_seconds),
+  },
+];
+
+/** @type {Column<{ series: SeriesGroup | null }>[]} */
+export const PERCENTILE_COLUMNS = [
+  ...SERIES_COLUMNS,
+  {
+    label: t("col.run-p50"),
+    class: "number nowrap",
+    cell: ({ series }) => series && formatSeconds(series.run.p50_seconds),
+  },
+  {
+    label: t("col.run-p99"),
+    class: "number nowrap",
+    cell: ({ series }) => series && formatSeconds(series.run.p99_seconds),
+  },
+];
+
+/**
+ * The rows with their series.
+ * @template Item
+ * @param {Item[]} items
+ * @param {SeriesGroup[]} groups
+ * @param {(item: Item) => string} nameOf
+ */
+export function withSeries(items, groups, nameOf) {
+  const byName = new Map(groups.map((group) => [group.name, group]));
+  return items.map((item) => ({ ...item, series: byName.get(nameOf(item)) ?? null }));
+}

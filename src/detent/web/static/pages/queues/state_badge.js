@@ -1,0 +1,33 @@
+// The state of a queue or job type, as the server decides it.
+
+/** @import { JobGroup, JobType, Queue } from "../../types.d.ts" */
+
+import { badge } from "../../components/elements.js";
+import { h } from "../../core/dom.js";
+import { t } from "../../core/words.js";
+import { scopeText } from "./limit_scope.js";
+
+const SHOWN_NAMES = 3;
+const TONES = {
+  active: "good",
+  idle: "neutral",
+  paused: "warning",
+  draining: "warning",
+  no_worker: "bad",
+  at_limit: "warning",
+};
+
+/** @param {JobGroup} group @param {string} key @param {string[]} unserved */
+function stateCell({ state, paused, limited_by }, key, unserved) {
+  const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
+  const limits = state === "at_limit" ? limited_by.map(scopeText).join("; ") : "";
+  const more = (paused && `${paused.actor}${paused.reason ? `: ${paused.reason}` : ""}`) || unserved.join(", ") ||
+    limits;
+  return [badge(TONES[state], label), more && h("div", { class: "small soft break" }, more)];
+}
+
+/** @param {Queue} queue */
+export const queueState = (queue) => stateCell(queue, "queues.no-worker-types", queue.unserved_types);
+
+/** @param {JobType} jobType */
+export const jobTypeState = (jobType) => stateCell(jobType, "queues.no-worker-queues", jobType.unserved_queues);

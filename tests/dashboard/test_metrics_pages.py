@@ -1,0 +1,118 @@
+"""Queues, job types and the overview in a browser: true states, percentiles, what runs now, a tenant's own view."""
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from dashboard.site import Site, assert_no_errors
+
+
+def row(page: Page, name: str) -> str:
+    """Selector of the row with this key."""
+    return f"tbody tr[data-key='{name}']"
+
+
+def test_a_queue_without_workers_says_so_on_both_pages(site: Site) -> None:
+    for number in range(14):
+        site.submit(f"nobody-{number}", queue="lonely")
+    page = site.sign_in("ana", "queues")
+    lonely = page.locator(row(page, "lonely"))
+    expect(lonely).to_contain_text("No worker for 14 types")
+    expect(lonely).not_to_contain_text("Active")
+    site.open(page, "")
+    expect(page.locator(row(page, "lonely"))).to_contain_text("No worker for 14 types")
+    page.locator(row(page, "lonely")).get_by_role("link", name="lonely").click()
+    expect(page.locator("h1")).to_have_text("Queue lonely")
+    for number in range(14):
+        expect(page.get_by_role("link", name=f"nobody-{number}", exact=True)).to_be_visible()
+    assert_no_errors(page)
+
+
+def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
+    gate = site.folder / "limit-gate"
+    site.call("PUT", "limits", {"queue": "gates", "concurrency": 1})
+    for _ in range(2):
+        site.submit("gated", {"gate": str(gate)}, queue="gates")
+    site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail"))
+    page = site.sign_in("ana", "queues")
+    expect(page.locator(row(page, "gates"))).to_contain_text("At its limit")
+    expect(page.locator(row(page, "mail"))).to_contain_text("Idle")
+    page.locator(row(page, "gates")).get_by_role("link", name="gates", exact=True).click()
+    page.click("[data-action=pause]")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("#page")).to_contain_text("Paused")
+    page.click("[data-action=resume]")
+    expect(page.locator("#page")).to_contain_text("At its limit")
+    site.call("POST", "limits/remove", {"queue": "gates"})
+    gate.touch()
+    expect(page.locator("#page .badge").first).to_have_text("Idle")
+    assert_no_errors(page)
+
+
+def test_a_waiting_job_is_not_scheduled(site: Site) -> None:
+    job = site.submit("order", {"number": 1}, queue="waits")
+    page = site.sign_in("ana", f"jobs/{job}")
+    expect(page.locator("#why")).to_contain_text("confirmed")
+    site.open(page, "queue?name=waits")
+    expect(page.locator(".tile", has_text="Scheduled").locator("b")).to_have_text("0")
+
+
+def test_percentiles_of_a_type_and_throughput_of_a_queue_take_at_most_three_clicks(site: Site) -> None:
+    for number in range(5):
+        site.wait_until_final(site.submit("mail", {"to": f"p{number}"}, queue="mail"))
+    page = site.sign_in("vic", "types")
+    mail = page.locator(row(page, "mail"))
+    page.click("[data-span='30d']")
+    expect(mail.locator("td[data-label='Running p95']")).to_contain_text("ms")
+    expect(mail.locator("svg.sparkline")).to_have_count(1)
+    mail.get_by_role("link", name="mail", exact=True).click()
+    expect(page.locator("[data-total=run]")).to_contain_text("p95")
+    expect(page.locator("[data-total=run]")).not_to_contain_text("p95 –")
+    expect(page.locator("#series svg.chart")).to_have_count(3)
+    site.open(page, "queues")
+    page.locator(row(page, "mail")).get_by_role("link", name="mail", exact=True).first.click()
+    expect(page.locator(".tile", has_text="Finished")).to_contain_text("/min")
+    assert_no_errors(page)
+
+
+def test_what_runs_now_has_elapsed_time_progress_and_workers(site: Site, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = site.submit("count", {"gate": str(gate)}, queue="gates")
+    page = site.sign_in("ana", "queue?name=gates")
+    running = page.locator(row(page, job))
+    expect(running.locator("progress")).to_have_attribute("value", "40")
+    expect(running).to_contain_text("40 %")
+    expect(running).to_contain_text("4,000 of 10,000 rows")
+    expect(running.locator("time[data-elapsed]")).to_contain_text("s")
+    expect(page.locator("section", has_text="Workers").locator("tbody tr")).not_to_have_count(0)
+    gate.touch()
+    expect(running).to_have_count(0)
+    assert_no_errors(page)
+
+
+def test_a_tenant_has_an_overview_and_a_menu_of_its_own(site: Site) -> None:
+    site.submit("nobody", queue="secret-queue", tenant_id="b")
+    site.submit("nobody", queue="tenant-a", tenant_id="a")
+    page = site.sign_in("tina", "")
+    expect(page.locator("#page")).to_contain_text("Jobs of tenant a.")
+    mine = site.call("GET", "overview", person="tina")
+    assert mine["jobs"] >= 1 and mine["queues"] == [] and mine["workers"] is None
+    expect(page.locator(".tile", has_text="Queued").locator("b")).to_have_text(str(mine["phases"]["claimable"]))
+    expect(page.locator("#series svg.chart")).to_have_count(3)
+    assert "secret-queue" not in page.content()
+    menu = [link.get_attribute("data-name") for link in page.locator("#menu a[data-name]").all()]
+    assert menu == ["overview", "jobs", "approvals", "dead_letters", "schedules", "contracts"]
+    page.goto(f"{site.root_url}/queues")
+    expect(page.locator("main")).to_contain_text("Not for this token")
+    assert_no_errors(page)
+
+
+def test_the_menu_counts_stand_on_every_page(site: Site) -> None:
+    site.create_dead_letter()
+    site.submit("mail", {"to": "held"}, queue="mail", hold=True)
+    page = site.sign_in("boss", "contracts")
+    for path in ("contracts", "queues", "tokens"):
+        site.open(page, path)
+        expect(page.locator("#menu [data-name=approvals] .count")).to_be_visible()
+        expect(page.locator("#menu [data-name=dead_letters] .count")).to_be_visible()
+    assert_no_errors(page)
