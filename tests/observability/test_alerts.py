@@ -10,14 +10,17 @@ import pytest
 
 from detent.core.access import Scope
 from detent.core.alerts import DEFAULT_RULES, Alert, State
+from detent.core.errors import InvalidInput, NotFound
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.engine.metrics import alerts
 from detent.engine.metrics.alert_kinds import KINDS
+from detent.engine.metrics.webhooks import WebhookRequest
 from detent.engine.schedules.request import ScheduleRequest
 from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink, verify_signature
 from detent.observability.maintenance import MaintenanceLoop
-from detent.observability.settings import Settings
+from detent.observability.settings import Settings, WebhookSettings
+from detent.observability.webhook_sender import WebhookSender
 from detent.ports.listing import WorkerRow
 from support.acts import LEASE_SECONDS, PERMANENT, claim, refused, retryable, submit
 from support.clock import FakeClock
@@ -124,6 +127,18 @@ async def run_schedule(engine: Engine, clock: FakeClock) -> None:
     assert len((await engine.schedules.fire_due(10)).jobs) == 1
 
 
+async def break_webhook(engine: Engine, clock: FakeClock) -> None:
+    """Port 9 refuses connections."""
+    await engine.webhooks.add(WebhookRequest("crm", "http://127.0.0.1:9/"), Scope("ann"))
+    await submit(engine)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    clock.advance(3_601)
+
+
+async def repair_webhook(engine: Engine, clock: FakeClock) -> None:
+    await engine.webhooks.resume("crm", Scope("ann"))
+
+
 async def nothing(engine: Engine, clock: FakeClock) -> None:
     return None
 
@@ -138,6 +153,7 @@ CAUSES: dict[str, tuple[Cause, Cause, str]] = {
     "schedule_missed": (miss_schedule, run_schedule, "schedule=nightly"),
     "lease_losses": (lose_worker, nothing, "all"),
     "suspects": (lose_twice, run_all, "queue=default, job_type=mail"),
+    "webhook_failing": (break_webhook, repair_webhook, "webhook=crm"),
     "error_rate": (dead_letter_many, nothing, "queue=default, job_type=mail"),
 }
 """rule -> (its cause, what ends it, the subject of the alert). A rule over a time window ends without an act."""
@@ -299,7 +315,7 @@ async def test_a_crash_between_the_decision_and_the_delivery_loses_nothing(
     await request_illegal_moves(engine, clock)
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", hook=sink))
     await maintenance.evaluate()
-    assert await alerts.take_delivery(engine, ["hook"]) is not None
+    assert len(await alerts.take_deliveries(engine, ["hook"], 10)) == 1
     survivor = make_engine(place, clock)
     await survivor.open()
     try:
@@ -349,3 +365,60 @@ async def test_an_interval_is_claimed_once(engine: Engine, clock: FakeClock) -> 
     assert not await alerts.claim_interval(engine, "x", 15)
     clock.advance(15)
     assert [await alerts.claim_interval(engine, "x", 15) for _ in range(2)] == [True, False]
+
+
+async def test_a_silence_holds_back_notifications_until_it_ends(
+    engine: Engine, clock: FakeClock, receiver: Receiver
+) -> None:
+    """An alert that still fires when its silence ends is announced then; one that ended meanwhile is not."""
+    maintenance = MaintenanceLoop(engine, settings("backlog_age", hook=WebhookSink(receiver.url)))
+    await alerts.silence(engine, "backlog_age", "", 3_600, Scope("ann", "a known outage"))
+    await leave_waiting(engine, clock)
+    await maintenance.evaluate()
+    clock.advance(60)
+    assert [step.notify for step in await maintenance.evaluate()] == [State.FIRING]
+    await maintenance.deliver()
+    assert receiver.got == []
+    (silence,) = await alerts.list_silences(engine)
+    (alert,) = await alerts.list_alerts(engine)
+    view = alerts.listed_view(alert, [silence], RULES.values(), engine.store.now())
+    assert view["silenced_until"] is not None and view["labels"] == {"queue": "slow"}
+    clock.advance(3_600)
+    await maintenance.evaluate()
+    await maintenance.deliver()
+    assert [json.loads(body)["state"] for _, body in receiver.got] == ["firing"]
+    assert await alerts.list_silences(engine) == []
+    await maintenance.evaluate()
+    await maintenance.deliver()
+    assert len(receiver.got) == 1, "announced once"
+
+
+async def test_a_silence_that_is_ended_early_silences_nothing(engine: Engine) -> None:
+    silence = await alerts.silence(engine, "backlog_age", "queue=slow", 60, Scope("ann"))
+    assert await alerts.end_silence(engine, silence.id, Scope("ann"))
+    assert not await alerts.end_silence(engine, silence.id, Scope("ann")) and await alerts.list_silences(engine) == []
+    assert not silence.covers("backlog_age", "queue=fast", silence.created_at)
+    with pytest.raises(InvalidInput, match="SILENCE_INVALID"):
+        await alerts.silence(engine, "backlog_age", "", 10**9, Scope("ann"))
+
+
+async def test_an_acknowledgement_lasts_for_one_episode(engine: Engine, clock: FakeClock) -> None:
+    maintenance = MaintenanceLoop(engine, settings("webhook_failing"))
+    await break_webhook(engine, clock)
+    await maintenance.evaluate()
+    acknowledged = await alerts.acknowledge(engine, "webhook_failing", "webhook=crm", Scope("ann"))
+    assert acknowledged.acknowledged_by == "ann"
+    await maintenance.evaluate()
+    (alert,) = await alerts.list_alerts(engine)
+    assert (alert.state, alert.acknowledged_by) == (State.FIRING, "ann")
+    await repair_webhook(engine, clock)
+    for _ in range(2):
+        clock.advance(400)
+        await maintenance.evaluate()
+    with pytest.raises(NotFound, match="ALERT_NOT_FOUND"):
+        await alerts.acknowledge(engine, "webhook_failing", "webhook=crm", Scope("ann"))
+    await WebhookSender(engine, WebhookSettings()).drain()
+    clock.advance(3_601)
+    await maintenance.evaluate()
+    (alert,) = await alerts.list_alerts(engine)
+    assert (alert.state, alert.acknowledged_by) == (State.FIRING, None)

@@ -18,7 +18,7 @@ QUERIES = (
     "count_hot_events",
     "count_events",
 )
-VALUES = {"now": 0, "limit": 1, "since": 0, "position": 0, "until": 1, "slot": 1}
+VALUES = {"sinks": "[]", "now": 0, "limit": 1, "since": 0, "position": 0, "until": 1, "slot": 1}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def _is_table(line: str) -> bool:
         "e",
         "notes",
         "losses",
-        "alert_deliveries",
+        "deliveries",
         "d",
     )
 

@@ -16,6 +16,7 @@ from detent.core.access import Role, Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import InvalidInput
 from detent.engine import Engine
+from detent.engine.metrics.webhooks import WebhookRequest
 from detent.engine.schedules.request import ScheduleRequest
 from detent.system.clock import SystemClock
 from detent.web.app import create_app
@@ -131,6 +132,18 @@ POST   /workers/{worker_id}/drain         operate  shared  404
 POST   /workers/{worker_id}/stop          operate  shared  404
 GET    /alerts                            view     shared  200
 GET    /alerts/deliveries                 view     shared  200
+GET    /alerts/rules                      view     shared  200
+POST   /alerts/acknowledge                operate  shared  404
+GET    /alerts/silences                   view     shared  200
+POST   /alerts/silences                   operate  shared  201
+DELETE /alerts/silences/{silence_id}      operate  shared  200
+GET    /webhooks                          operate  hooks   200
+POST   /webhooks                          admin    hooks   201
+DELETE /webhooks/{webhook_id}             admin    hook    200
+POST   /webhooks/{webhook_id}/pause       operate  hook    200
+POST   /webhooks/{webhook_id}/resume      operate  hook    200
+POST   /webhooks/{webhook_id}/replay      operate  hook    200
+GET    /webhooks/{webhook_id}/deliveries  operate  hook    200
 GET    /contracts                         view     free    200
 GET    /contracts/{name}                  view     free    200
 GET    /tokens                            admin    listed  200
@@ -154,7 +167,7 @@ new: the body names tenant, queue and type; outside of the limit it is refused.
 list: has filters; another tenant is refused, another queue or type matches nothing. listed: without filters.
 claim, hold, child: for workers, which serve all tenants; child: the body names the type of a new job.
 shared: for tokens without limits. tenant: also for one tenant.
-free: the same for everyone.
+hook, hooks: one webhook, or all; for tokens without limits, or of its tenant. free: the same for everyone.
 """
 REFUSED = {"tenant": "TENANT_SCOPE_VIOLATION", "queue": "TOKEN_SCOPE_VIOLATION", "type": "TOKEN_SCOPE_VIOLATION"}
 UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"
@@ -217,6 +230,9 @@ async def make_things(api: Api, boss: httpx.AsyncClient, owner: str) -> Thing:
         "name": f"{owner}-queue",
         "reference": await add_schedule(api, thing),
     }
+    request = WebhookRequest(f"hook of {owner}", "https://example.com/", tenant_id=owner)
+    webhook, _ = await api.engine.webhooks.add(request, Scope("test"))
+    thing.ids.update(webhook_id=webhook.id, silence_id="nothing")
     thing.ids.update(names, job_id=job["id"], task_id=task["task_id"], dlq_id=failed.json()["dlq_id"])
     thing.ids["token_id"] = token.id
     return thing
@@ -261,6 +277,10 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
         "/worker/children": {**held, "children": [{"name": "c", **thing.options}]},
         "/worker/progress": {**held, "share": 0.5},
         "/worker/logs": {**held, "lines": [{"message": "m"}]},
+        "/alerts/acknowledge": {"rule": "r", "subject": "s"},
+        "/alerts/silences": {"rule": "r", "seconds": 60},
+        "/webhooks": {"name": f"n{number}", "url": "https://example.com/", "tenant_id": thing.owner},
+        "/webhooks/{webhook_id}/replay": {"after": "0"},
         "/schedules": {**thing.options, "name": f"n{number}", "every": "1h"},
         "/schedules/preview": {"every": "1h"},
         "/schedules/{reference}": {"every": "2h"},
@@ -278,6 +298,10 @@ async def call(api: Api, client: httpx.AsyncClient, row: Row, limit: str, thing:
     ids = {**thing.ids, "name": "standard"} if "/contracts/" in row.path else thing.ids
     if row.method == "DELETE" and "{reference}" in row.path:
         ids = {**ids, "reference": await add_schedule(api, thing)}
+    if row.method == "DELETE" and "{webhook_id}" in row.path:
+        request = WebhookRequest(f"hook {next(numbers)}", "https://example.com/", tenant_id=thing.owner)
+        webhook, _ = await api.engine.webhooks.add(request, Scope("test"))
+        ids = {**ids, "webhook_id": webhook.id}
     path = re.sub(r"\{(\w+)\}", lambda match: ids[match[1]], row.path)
     params = filter_of(limit, thing) if row.kind == "list" and row.method == "GET" else {}
     params |= {"q": thing.ids["job_id"]} if path.endswith("/search") else {}
@@ -293,6 +317,12 @@ def expected(row: Row, role: str, limit: str, thing: Thing) -> set[tuple[int, st
         return fine
     refused = {(403, REFUSED[limit])}
     if row.kind in ("claim", "hold", "child") and limit == "tenant":
+        return refused
+    if row.kind in ("hook", "hooks") and limit != "tenant":
+        return refused
+    if row.kind == "hook" and outside:
+        return {(404, "NOT_FOUND")}
+    if row.kind == "hooks" and outside and row.method == "POST":
         return refused
     if row.kind == "shared" or (row.kind == "tenant" and limit != "tenant"):
         return refused
@@ -361,7 +391,8 @@ async def test_a_refused_request_changes_nothing(api: Api) -> None:
     for limit, client in people.items():
         role, thing = ("viewer", own) if limit == "all" else ("operator", foreign)
         for row in read_rows().values():
-            skipped = row.may == "public" or (row.method == "DELETE" and "{reference}" in row.path)
+            adds = row.method == "DELETE" and ("{reference}" in row.path or "{webhook_id}" in row.path)
+            skipped = row.may == "public" or adds
             if not skipped and all(status >= 400 for status, _ in expected(row, role, limit, thing)):
                 refused += (await call(api, client, row, limit, thing)).status_code >= 400
     assert refused > 150

@@ -13,7 +13,7 @@ from detent.version import __version__
 
 from .diagnose import doctor, simulate, stats, verify
 from .jobs import dead_letters, jobs, schedules
-from .operate import alerts, contracts, queues, tokens, workers
+from .operate import alerts, contracts, queues, tokens, webhooks, workers
 from .option_groups import CommandGroup
 from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_usage_error, wants_json
 from .run import bench, orchestrate, serve, worker
@@ -42,6 +42,7 @@ app.add_typer(tokens.group, name="token")
 app.command("stats")(stats.stats)
 app.add_typer(workers.group, name="workers")
 app.add_typer(alerts.group, name="alerts")
+app.add_typer(webhooks.group, name="webhooks")
 app.command("doctor")(doctor.doctor)
 app.command("verify")(verify.verify)
 app.command("replay")(verify.replay)

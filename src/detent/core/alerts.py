@@ -51,6 +51,7 @@ DEFAULT_RULES = (
     Rule("schedule_missed", "schedule_missed", "P2", 120, for_seconds=30),
     Rule("lease_losses", "lease_losses", "P2", 10, window_seconds=600, resolve_after_seconds=120),
     Rule("suspects", "suspects", "P2", 2, resolve_after_seconds=120),
+    Rule("webhook_failing", "webhook_failing", "P2", 3_600),
     Rule("error_rate", "error_rate", "P2", 0.5, for_seconds=60, window_seconds=300, min_count=20),
 )
 
@@ -87,6 +88,25 @@ class Alert:
     updated_at: Micros
     episode: int
     version: int
+    acknowledged_by: str | None = None
+    """Who works on this episode."""
+    acknowledged_at: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Sinks are not notified of alerts of this rule until a time. subject: '' for all subjects of the rule."""
+
+    id: str
+    rule: str
+    subject: str
+    until: Micros
+    actor: str
+    reason: str | None
+    created_at: Micros
+
+    def covers(self, rule: str, subject: str, now: Micros) -> bool:
+        return self.rule == rule and self.subject in ("", subject) and now < self.until
 
 
 @dataclass(frozen=True, slots=True)

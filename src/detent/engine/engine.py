@@ -30,6 +30,7 @@ from .execution.executions import Executions
 from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
+from .metrics.webhooks import Webhooks
 from .reads.awaited_results import Results
 from .reads.stats import Statistics
 from .reads.workers import Workers
@@ -70,6 +71,7 @@ class Engine(Runtime):
     limits = cached_property(Limits)
     workers = cached_property(Workers)
     executions = cached_property(Executions)
+    webhooks = cached_property(Webhooks)
     stats = cached_property(Statistics)
     results = cached_property(Results)
     tokens = cached_property(Tokens)

@@ -4,10 +4,8 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from detent.core.alerts import SEVERITIES, Delivery, State
 
@@ -63,29 +61,10 @@ class WebhookSink(_BySeverity):
         headers = {"Content-Type": "application/json", DELIVERY: delivery.id, "User-Agent": "detent"}
         if self.secret:
             headers[SIGNATURE] = sign(self.secret, now // 1_000_000, body)
-        try:
-            async with asyncio.timeout(2 * self.timeout_seconds):
-                status = await asyncio.to_thread(self._post, body, headers)
-        except TimeoutError:
-            return f"no response within {2 * self.timeout_seconds:g} s"
-        except OSError as error:
-            return f"{type(error).__name__}: {error}"
-        return None if 200 <= status < 300 else f"the response has status {status}"
+        from .http_post import post  # slow to import, and needed by few processes
 
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> int:
-        import http.client  # slow to import, and needed by few processes
-
-        parts = urlsplit(self.url)
-        connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = connection_class(parts.hostname or "", parts.port, timeout=self.timeout_seconds)
-        try:
-            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("POST", path, body, dict(headers))
-            return connection.getresponse().status
-        except http.client.HTTPException as error:
-            raise ConnectionError(f"the response is not HTTP: {error!r}") from error
-        finally:
-            connection.close()
+        _, error = await post(self.url, body, headers, timeout=self.timeout_seconds)
+        return error
 
 
 def sign(secret: str, seconds: int, body: bytes) -> str:

@@ -12,6 +12,7 @@ from detent.engine.pruning import add_partitions
 
 from .retention import Pruner
 from .settings import Settings
+from .webhook_sender import WebhookSender
 
 log = logging.getLogger("detent.maintenance")
 _TICK_SECONDS = 1.0
@@ -27,9 +28,13 @@ class MaintenanceLoop:
         self.settings = settings
         self._engine = engine
         self._pruner = Pruner(engine, settings)
+        self._webhooks = WebhookSender(engine, settings.webhooks)
 
     async def run(self) -> None:
         """Run for ever; an error is logged and does not end the loop."""
+        await asyncio.gather(self._run(), self._webhooks.run())
+
+    async def _run(self) -> None:
         tick = min(_TICK_SECONDS, self.settings.alert_interval_seconds)
         while True:
             await asyncio.sleep(tick)
@@ -61,10 +66,12 @@ class MaintenanceLoop:
         A delivery is stored before it is sent and marked afterwards: each is delivered at least once.
         """
         attempts, sinks, store = 0, self.settings.sinks, self._engine.store
-        while attempts < _MAX_DELIVERIES and any(await store.read(lambda tx: tx.alerts.due_deliveries(1))):
-            delivery = await alerts.take_delivery(self._engine, sinks)
-            if delivery is None:
+        names = list(sinks)
+        while attempts < _MAX_DELIVERIES and any(await store.read(lambda tx: tx.alerts.due_deliveries(names, 1))):
+            taken = await alerts.take_deliveries(self._engine, names, 1)
+            if not taken:
                 break
+            (delivery,) = taken
             error = await sinks[delivery.sink].deliver(delivery, store.now())
             was_last = await alerts.finish_delivery(self._engine, delivery, error)
             if error is not None:

@@ -109,6 +109,9 @@ def _gauges(readings: Readings, alerts: list[Alert]) -> Iterator[Metric]:
     yield "detent_suspect_losses", help_text, job_kind, _capped(suspects)
     late = {(schedule.label,): schedule.late(now) / SECOND for schedule in readings.missed}
     yield "detent_schedule_late_seconds", "Seconds by which schedules are late.", ("schedule",), _capped(late)
+    failing = {(hook.name,): (now - hook.failing_since) / SECOND for hook in readings.webhooks if hook.failing_since}
+    help_text = "Seconds since requests to a webhook fail, without one success."
+    yield "detent_webhook_failing_seconds", help_text, ("webhook",), _capped(failing)
     live = [worker for worker in readings.workers if is_live(worker, now)]
     yield "detent_workers", "Live workers by state.", ("state",), Counter((worker.state,) for worker in live)
     yield "detent_slots", "Slots of live workers.", (), {(): sum(worker.slots for worker in live)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Rule
 from detent.core.errors import InvalidInput, check_number
+from detent.engine.metrics.webhooks import WebhookLimits
 from detent.engine.pruning import Retention
 
 from .alert_sinks import LogSink, Sink
@@ -52,6 +53,23 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookSettings(WebhookLimits):
+    """How requests to webhooks are sent, and the limits of their queue."""
+
+    enabled: bool = True
+    """False: this process sends none."""
+    private_addresses: bool = True
+    """False: a webhook whose host has a private, loopback or link-local address is refused."""
+    timeout_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_pending", "max_attempts"):
+            check_number(getattr(self, name), name, 1, 10**6, INVALID)
+        for name in ("max_age_seconds", "disable_after_seconds", "timeout_seconds"):
+            check_number(getattr(self, name), name, 0.1, 1e9, INVALID, whole=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Alert rules, alert sinks and retention. Give all workers the same: any of them may evaluate and prune."""
 
@@ -70,6 +88,7 @@ class Settings:
     contracts: Mapping[str, Any] = field(default_factory=dict)
     """Contract -> options that differ from its declaration, as `Contract.with_options` takes them."""
     worker: WorkerSettings = WorkerSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     path: str | None = None
     """The file they were read from."""
 

@@ -24,13 +24,13 @@ from detent.engine.metrics.alerts import check_rule
 from detent.engine.pruning import Retention
 
 from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
-from .settings import INVALID, Settings, WorkerSettings
+from .settings import INVALID, Settings, WebhookSettings, WorkerSettings
 
 _DAY = 86_400.0
 
 
 def settings_from(table: Mapping[str, Any]) -> Settings:
-    """Settings from the tables `alerts`, `retention`, `contracts` and `worker`. Raises what load_settings raises."""
+    """Settings from the tables of a file, see `Settings`. Raises what load_settings raises."""
     alerts = _parse(_AlertsTable, table.get("alerts", {}), "alerts")
     retention = _parse(_RetentionTable, table.get("retention", {}), "retention")
     rules = {rule.name: rule for rule in DEFAULT_RULES}
@@ -47,6 +47,9 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
         export_to=retention.export_to,
         contracts=_parse(_ContractsTable, table.get("contracts", {}), "contracts").root,
         worker=WorkerSettings(**_parse(_WorkerTable, table.get("worker", {}), "worker").model_dump(exclude_unset=True)),
+        webhooks=WebhookSettings(
+            **_parse(_WebhooksTable, table.get("webhooks", {}), "webhooks").model_dump(exclude_unset=True)
+        ),
     )
 
 
@@ -62,6 +65,10 @@ class _Table(BaseModel):
 
 _WORKER_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(WorkerSettings)}
 _WorkerTable = create_model("_WorkerTable", __base__=_Table, **_WORKER_FIELDS)
+
+
+_WEBHOOK_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(WebhookSettings)}
+_WebhooksTable = create_model("_WebhooksTable", __base__=_Table, **_WEBHOOK_FIELDS)
 
 
 class _AlertsTable(_Table):

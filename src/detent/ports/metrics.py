@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from detent.core.alerts import Alert, Delivery
+from detent.core.alerts import Alert, Delivery, Silence
 from detent.core.job import Micros
+from detent.core.webhooks.subscription import Webhook
 
 
 class Group(NamedTuple):
@@ -217,8 +218,8 @@ class AlertTable(Protocol):
     async def add_delivery(self, delivery: Delivery) -> None: ...
     async def list_deliveries(self, limit: int) -> list[Delivery]: ...
 
-    async def due_deliveries(self, limit: int) -> list[Delivery]:
-        """Due deliveries; of several about one alert to one sink, the first."""
+    async def due_deliveries(self, sinks: Sequence[str], limit: int) -> list[Delivery]:
+        """Due deliveries to these sinks; of several about one subject to one sink, the first."""
         ...
 
     async def take_delivery(self, delivery: Delivery, until: Micros) -> bool: ...
@@ -228,6 +229,58 @@ class AlertTable(Protocol):
     ) -> None: ...
 
     async def drop_deliveries(self, before: Micros) -> None: ...
+
+
+class SilenceTable(Protocol):
+    """Times during which sinks are not notified of some alerts."""
+
+    async def list_silences(self) -> list[Silence]: ...
+    async def add_silence(self, silence: Silence) -> None: ...
+    async def drop_silence(self, silence_id: str) -> bool: ...
+    async def drop_silences(self, before: Micros) -> None: ...
+
+
+class WebhookTable(Protocol):
+    """Subscriptions to events, and the deliveries to them; their `sink` is the id of the webhook."""
+
+    async def list_webhooks(self) -> list[Webhook]: ...
+    async def add_webhook(self, webhook: Webhook) -> None: ...
+
+    async def change_webhook(self, webhook: Webhook) -> None:
+        """Store its state and its failures; not its position."""
+        ...
+
+    async def move_webhook(self, webhook_id: str, position: str, expected: str = "") -> bool:
+        """Set the position; with `expected` only if that is the present one."""
+        ...
+
+    async def drop_webhook(self, webhook_id: str) -> None: ...
+
+    async def queue_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Add deliveries that are due now; one that exists is sent again."""
+        ...
+
+    async def pending_deliveries(self, sinks: Sequence[str]) -> dict[str, int]: ...
+
+    async def due_sinks(self, sinks: Sequence[str]) -> list[str]:
+        """Those of these sinks that have a due delivery."""
+        ...
+
+    async def deliveries_to(self, sink: str, before: str | None, limit: int) -> list[Delivery]:
+        """Newest first."""
+        ...
+
+    async def replay_deliveries(self, sink: str, since: Micros, delivery: str = "") -> int:
+        """Make deliveries that were created since then due again, or only the one with this id; returns how many."""
+        ...
+
+    async def make_due(self, sink: str) -> None:
+        """Pending deliveries do not wait for their next attempt any longer."""
+        ...
+
+    async def drop_old_deliveries(self, sink: str, keep: int) -> None:
+        """Delete ended deliveries, but for the newest `keep`."""
+        ...
 
 
 class IntervalTable(Protocol):

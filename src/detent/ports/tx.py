@@ -11,7 +11,15 @@ from .children import ApprovalTable, AwaitedTable, ChildTable
 from .claims import ClaimTable, DueTable
 from .limits import LimitTable, PauseTable, QuotaTable
 from .listing import Backlog, DeclarationTable, ErrorGroupSlot, Filter, ViewTable, WorkerTable
-from .metrics import AlertTable, EventCountTable, IntervalTable, LogPositionTable, SeriesTable
+from .metrics import (
+    AlertTable,
+    EventCountTable,
+    IntervalTable,
+    LogPositionTable,
+    SeriesTable,
+    SilenceTable,
+    WebhookTable,
+)
 from .pruning import PruneTable
 from .schedules import FireTable, ScheduleTable
 from .stream import OutboxTable
@@ -276,5 +284,7 @@ class Tx(Protocol):
     event_counts: EventCountTable
     series: SeriesTable
     alerts: AlertTable
+    silences: SilenceTable
+    webhooks: WebhookTable
     intervals: IntervalTable
     verification: "VerificationTable"

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from detent.core.alerts import Alert, Delivery
+from detent.core.alerts import Alert, Delivery, Silence
 from detent.core.job import Micros
+from detent.core.webhooks.subscription import Webhook
 from detent.ports.metrics import (
     BucketCounts,
     CountedEntries,
@@ -27,6 +28,9 @@ from .named_queries import NamedQueries
 _PLACES = "abcdefgh"
 """Suffixes of the parameters of count_hot_events, which counts eight kinds of events without sorting."""
 _NO_EVENTS = CountedEntries(-1, 0, 0, "", "", "", 0, 0)
+
+_ABOVE_ALL_IDS = "msg_z"
+"""Ids of deliveries to webhooks are msg_ and hexadecimal digits."""
 
 
 class MetricsQueries(NamedQueries):
@@ -154,8 +158,8 @@ class MetricsQueries(NamedQueries):
     async def list_deliveries(self, limit: int) -> list[Delivery]:
         return await self.fetch(Delivery, "deliveries", limit=limit)
 
-    async def due_deliveries(self, limit: int) -> list[Delivery]:
-        return await self.fetch(Delivery, "due_deliveries", now=self.now, limit=limit)
+    async def due_deliveries(self, sinks: Sequence[str], limit: int) -> list[Delivery]:
+        return await self.fetch(Delivery, "due_deliveries", sinks=json.dumps(sinks), now=self.now, limit=limit)
 
     async def take_delivery(self, delivery: Delivery, until: Micros) -> bool:
         return await self.change("take_delivery", id=delivery.id, attempts=delivery.attempts, until=until) == 1
@@ -168,6 +172,59 @@ class MetricsQueries(NamedQueries):
 
     async def drop_deliveries(self, before: Micros) -> None:
         await self.change("drop_deliveries", before=before)
+
+    async def list_silences(self) -> list[Silence]:
+        return await self.fetch(Silence, "silences")
+
+    async def add_silence(self, silence: Silence) -> None:
+        await self.change("add_silence", **asdict(silence))
+
+    async def drop_silence(self, silence_id: str) -> bool:
+        return await self.change("drop_silence", id=silence_id) == 1
+
+    async def drop_silences(self, before: Micros) -> None:
+        await self.change("drop_silences", before=before)
+
+    async def list_webhooks(self) -> list[Webhook]:
+        return await self.fetch(Webhook, "webhooks")
+
+    async def add_webhook(self, webhook: Webhook) -> None:
+        await self.change("add_webhook", **asdict(webhook))
+
+    async def change_webhook(self, webhook: Webhook) -> None:
+        names = ("id", "state", "failures", "failing_since", "retry_at", "last_error")
+        await self.change("change_webhook", **{name: getattr(webhook, name) for name in names})
+
+    async def move_webhook(self, webhook_id: str, position: str, expected: str = "") -> bool:
+        return await self.change("move_webhook", id=webhook_id, position=position, expected=expected) == 1
+
+    async def drop_webhook(self, webhook_id: str) -> None:
+        await self.change("drop_webhook", id=webhook_id)
+        await self.change("drop_deliveries_to", sink=webhook_id)
+
+    async def queue_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        rows = [[row.id, row.rule, row.subject, row.sink, row.body] for row in deliveries]
+        if rows:
+            await self.change("queue_deliveries", rows=json.dumps(rows), now=self.now)
+
+    async def pending_deliveries(self, sinks: Sequence[str]) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self.query("pending_deliveries", sinks=json.dumps(sinks))}
+
+    async def due_sinks(self, sinks: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self.query("due_sinks", sinks=json.dumps(sinks), now=self.now)]
+
+    async def deliveries_to(self, sink: str, before: str | None, limit: int) -> list[Delivery]:
+        last = _ABOVE_ALL_IDS if before is None else before
+        return await self.fetch(Delivery, "deliveries_to", sink=sink, before=last, limit=limit)
+
+    async def replay_deliveries(self, sink: str, since: Micros, delivery: str = "") -> int:
+        return await self.change("replay_deliveries", sink=sink, since=since, delivery=delivery, now=self.now)
+
+    async def make_due(self, sink: str) -> None:
+        await self.change("make_due", sink=sink, now=self.now)
+
+    async def drop_old_deliveries(self, sink: str, keep: int) -> None:
+        await self.change("drop_old_deliveries", sink=sink, keep=keep)
 
     async def last_runs(self) -> dict[str, Micros]:
         return {row[0]: row[1] for row in await self.query("periodic_runs")}

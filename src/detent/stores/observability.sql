@@ -104,35 +104,102 @@ INSERT INTO detent.alerts ({alert_columns}) VALUES ({alert_places}) ON CONFLICT 
 -- Compare-and-set on version; the caller checks that one row changed.
 UPDATE detent.alerts SET state = :state, severity = :severity, value = :value, summary = :summary, since = :since,
   fired_at = :fired_at, clear_since = :clear_since, resolved_at = :resolved_at, updated_at = :updated_at,
-  episode = :episode, version = :version
+  episode = :episode, version = :version, acknowledged_by = :acknowledged_by, acknowledged_at = :acknowledged_at
 WHERE rule = :rule AND subject = :subject AND version = :version - 1;
 
 -- name: drop_alert
 DELETE FROM detent.alerts WHERE rule = :rule AND subject = :subject AND version = :version;
 
 -- name: add_delivery
-INSERT INTO detent.alert_deliveries ({delivery_columns}) VALUES ({delivery_places});
+INSERT INTO detent.deliveries ({delivery_columns}) VALUES ({delivery_places});
+
+-- name: queue_deliveries
+-- [id, rule, subject, sink, body] each, due now. An event that is read again is sent again under the same id.
+INSERT INTO detent.deliveries (id, rule, subject, sink, body, created_at, due_at, attempts)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, CAST(:now AS bigint), CAST(:now AS bigint), 0
+FROM {rows:rows} WHERE true
+ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, due_at = excluded.due_at, attempts = 0, delivered_at = NULL;
 
 -- name: due_deliveries
--- Index: alert_deliveries_due. Earlier deliveries of the same alert to the same sink come first.
-SELECT {delivery_columns} FROM detent.alert_deliveries d WHERE due_at <= :now AND NOT EXISTS (
-  SELECT 1 FROM detent.alert_deliveries e WHERE e.due_at IS NOT NULL AND e.rule = d.rule AND e.subject = d.subject
-    AND e.sink = d.sink AND e.id < d.id)
-ORDER BY due_at LIMIT :limit;
+-- Indexes: deliveries_due, deliveries_order. Of several about one subject to one sink, the first.
+SELECT {delivery_columns} FROM detent.deliveries d WHERE d.sink {any:SELECT value FROM {texts:sinks}} AND d.due_at <= :now
+AND NOT EXISTS (
+  SELECT 1 FROM detent.deliveries e WHERE e.due_at IS NOT NULL AND e.sink = d.sink AND e.subject = d.subject AND e.id < d.id)
+ORDER BY d.due_at LIMIT :limit;
+
+-- name: due_sinks
+-- Those of these sinks that have a due delivery. Index: deliveries_due.
+SELECT s.value FROM {texts:sinks} s WHERE EXISTS (
+  SELECT 1 FROM detent.deliveries d WHERE d.sink = s.value AND d.due_at <= :now);
+
+-- name: pending_deliveries
+-- Index: deliveries_due.
+SELECT s.value, (SELECT count(*) FROM detent.deliveries d WHERE d.sink = s.value AND d.due_at IS NOT NULL) FROM {texts:sinks} s;
 
 -- name: deliveries
-SELECT {delivery_columns} FROM detent.alert_deliveries ORDER BY id DESC LIMIT :limit;
+-- Those of alerts; the ids of deliveries to webhooks begin with msg_. Index: primary key.
+SELECT {delivery_columns} FROM detent.deliveries WHERE id < 'msg_' ORDER BY id DESC LIMIT :limit;
+
+-- name: deliveries_to
+-- Index: deliveries_sink.
+SELECT {delivery_columns} FROM detent.deliveries WHERE sink = :sink AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: take_delivery
 -- Compare-and-set: one process at a time delivers it; if it dies, another process retries after :until.
-UPDATE detent.alert_deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
+UPDATE detent.deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
 
 -- name: end_delivery
-UPDATE detent.alert_deliveries SET due_at = :due_at, delivered_at = :delivered_at, last_error = :last_error
+UPDATE detent.deliveries SET due_at = :due_at, delivered_at = :delivered_at, last_error = :last_error
 WHERE id = :id AND attempts = :attempts;
 
 -- name: drop_deliveries
-DELETE FROM detent.alert_deliveries WHERE due_at IS NULL AND created_at < :before;
+DELETE FROM detent.deliveries WHERE due_at IS NULL AND created_at < :before;
+
+-- name: drop_old_deliveries
+-- All ended ones but the newest :keep. Index: deliveries_sink.
+DELETE FROM detent.deliveries WHERE sink = :sink AND due_at IS NULL AND id <= (
+  SELECT id FROM detent.deliveries WHERE sink = :sink AND due_at IS NULL ORDER BY id DESC LIMIT 1 OFFSET :keep);
+
+-- name: drop_deliveries_to
+DELETE FROM detent.deliveries WHERE sink = :sink;
+
+-- name: replay_deliveries
+-- Index: deliveries_sink. delivery '': all of them.
+UPDATE detent.deliveries SET due_at = :now, attempts = 0, delivered_at = NULL, last_error = NULL
+WHERE sink = :sink AND created_at >= :since AND CAST(:delivery AS text) IN ('', id);
+
+-- name: make_due
+UPDATE detent.deliveries SET due_at = :now WHERE sink = :sink AND due_at > :now;
+
+-- name: webhooks
+SELECT {webhook_columns} FROM detent.webhooks ORDER BY id;
+
+-- name: add_webhook
+INSERT INTO detent.webhooks ({webhook_columns}) VALUES ({webhook_places});
+
+-- name: change_webhook
+-- Everything that changes but the position.
+UPDATE detent.webhooks SET state = :state, failures = :failures, failing_since = :failing_since, retry_at = :retry_at,
+  last_error = :last_error WHERE id = :id;
+
+-- name: move_webhook
+-- Compare-and-set if :expected is not empty: one process queues the events up to the new position.
+UPDATE detent.webhooks SET position = :position WHERE id = :id AND CAST(:expected AS text) IN ('', position);
+
+-- name: drop_webhook
+DELETE FROM detent.webhooks WHERE id = :id;
+
+-- name: silences
+SELECT {silence_columns} FROM detent.alert_silences ORDER BY until, id;
+
+-- name: add_silence
+INSERT INTO detent.alert_silences ({silence_columns}) VALUES ({silence_places});
+
+-- name: drop_silence
+DELETE FROM detent.alert_silences WHERE id = :id;
+
+-- name: drop_silences
+DELETE FROM detent.alert_silences WHERE until < :before;
 
 -- name: put_order
 INSERT INTO detent.worker_commands (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :at)

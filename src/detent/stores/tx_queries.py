@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from detent.core.alerts import Alert, Delivery
+from detent.core.alerts import Alert, Delivery, Silence
 from detent.core.contract.io import contract_from
 from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
@@ -24,6 +24,7 @@ from detent.core.job import (
     SignalKey,
     Step,
 )
+from detent.core.webhooks.subscription import Webhook
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
 from detent.ports.listing import Backlog, Declaration, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
@@ -67,6 +68,8 @@ _COLUMNS = {
     "session_": SESSION_COLUMNS,
     "alert_": columns_of(Alert),
     "delivery_": columns_of(Delivery),
+    "silence_": columns_of(Silence),
+    "webhook_": columns_of(Webhook),
     "loss_": columns_of(Loss),
 }
 PLACEHOLDERS = {
@@ -454,7 +457,7 @@ class StoreTx(Tx):
         self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
         self.pauses = self.workers = self.views = self.audit = self.tokens = self.sessions = self.answers = queries
         self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
-        self.verification = self.declarations = queries
+        self.verification = self.declarations = self.webhooks = self.silences = queries
 
 
 _PRUNED_UNCOUNTED = ("approvals", "votes", "family_news", "job_traces", "job_errors", "progress", "log_lines")

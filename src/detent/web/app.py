@@ -18,7 +18,7 @@ from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.pages import pages
-from detent.web.routes.admin import access, overview, queues, root, schedules, views, workers
+from detent.web.routes.admin import access, alerts, overview, queues, root, schedules, views, webhooks, workers
 from detent.web.routes.jobs import (
     actions,
     dashboard,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "Web", "create_app"]
 API = (
     *(export, jobs, parts, actions, tasks, worker, worker_execution, dead_letters),
-    *(queues, schedules, workers, events, access, root, internal),
+    *(queues, schedules, workers, alerts, webhooks, events, access, root, internal),
 )
 DASHBOARD = (dashboard, overview, views, pages)
 

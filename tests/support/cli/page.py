@@ -15,6 +15,7 @@ _VARYING = (
     (re.compile(r"SQLite [\d.]+"), "SQLite <version>"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "<address>"),
     (re.compile(r"\bdetent_[\w-]{43}(?![\w-])"), "<token>"),
+    (re.compile(r"\bwhsec_[\w+/=]+"), "<secret>"),
     (re.compile(r"\b\d+ moves\b"), "<number> moves"),
     (re.compile(r'File "[^"]*/'), 'File "'),
     (re.compile(r"[ \t]+"), " "),

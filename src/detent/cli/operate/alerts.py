@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.option_groups import CommandGroup, ConnectionOptions, expand_option_groups
+from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions, expand_option_groups
 from detent.cli.options import Limit, option
 from detent.cli.output import EXIT_NO, EXIT_OK, list_view, relative_time
 from detent.core.alerts import Alert, Delivery, Rule, State
@@ -15,12 +15,16 @@ from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.metrics import alerts as acts
 from detent.engine.metrics.alert_kinds import prometheus_rules
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
 
 from .contracts import read_contracts
 
 group = CommandGroup(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
+RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The name of a rule, see `detent alerts rules`.")]
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="What the alert is about, as the list shows it.")]
 Config = Annotated[str | None, option("The settings file; default: detent.toml in this folder, if it exists.")]
 
 
@@ -101,6 +105,51 @@ def deliveries(limit: Limit = 20, *, connection: ConnectionOptions) -> None:
         for view, one in zip(views, listed, strict=True)
     ]
     connection.print_list(list_view(views), columns, rows, "No deliveries yet.")
+
+
+@group.command("acknowledge")
+def acknowledge(rule: RuleName, subject: Subject, audit: AuditOptions, connection: ConnectionOptions) -> None:
+    """Note that you work on an alert; it lasts until the alert is resolved."""
+    alert = connection.run(lambda engine: acts.acknowledge(engine, rule, subject, audit.scope()))
+    connection.print_result(acts.alert_view(alert), f"{rule} ({subject}) acknowledged by {alert.acknowledged_by}")
+
+
+@group.command("silence")
+def silence(
+    rule: RuleName,
+    subject: Annotated[str, typer.Argument(metavar="[SUBJECT]", help="Only this subject; default: all.")] = "",
+    minutes: Annotated[float, option("How long, at most 30 days.", min=0.1, max=43_200)] = 60.0,
+    *,
+    audit: AuditOptions,
+    connection: ConnectionOptions,
+) -> None:
+    """Notify no sink of alerts of a rule for some time; one that still fires then is announced."""
+    added = connection.run(lambda engine: acts.silence(engine, rule, subject, minutes * 60, audit.scope()))
+    connection.print_result(show(operations.Silence, added), f"{rule} is silenced until {iso(added.until)}")
+
+
+@group.command("silences")
+def silences(connection: ConnectionOptions) -> None:
+    """List the silences that last."""
+    views = [show(operations.Silence, one) for one in connection.run(acts.list_silences)]
+    columns = ("id", "rule", "subject", "until", "by", "reason")
+    rows: list[list[str]] = [
+        [view["id"], view["rule"], view["subject"] or "all", view["until"], view["actor"], view["reason"] or ""]
+        for view in views
+    ]
+    connection.print_list(list_view(views), columns, rows, "No alerts are silenced.")
+
+
+@group.command("unsilence")
+def unsilence(
+    silence_id: Annotated[str, typer.Argument(metavar="SILENCE", help="See `detent alerts silences`.")],
+    audit: AuditOptions,
+    connection: ConnectionOptions,
+) -> int:
+    """End a silence now; exits with 1 if there is none with this id."""
+    removed = connection.run(lambda engine: acts.end_silence(engine, silence_id, audit.scope()))
+    connection.print_result({"id": silence_id, "removed": removed}, "ended" if removed else "no such silence")
+    return EXIT_OK if removed else EXIT_NO
 
 
 @group.command("test")

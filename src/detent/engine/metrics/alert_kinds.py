@@ -9,6 +9,7 @@ from detent.core.alerts import Measurement, Rule
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Loss, Micros
 from detent.core.times import SECOND
+from detent.core.webhooks.subscription import Webhook, WebhookState
 from detent.engine.reads.why import handles, is_live, serves, span
 from detent.engine.refusal import MOVE_REFUSED
 from detent.ports.claims import HeldJobs, Suspect
@@ -43,6 +44,7 @@ class Readings:
     losses: list[Loss]
     suspects: list[Suspect]
     missed: list[MissedSchedule]
+    webhooks: list[Webhook]
 
     def recent(self, log: str, seconds: float) -> Iterator[tuple[Key, int]]:
         since = (self.now - int(seconds * SECOND)) // SLOT
@@ -211,6 +213,16 @@ def _suspects(rule: Rule, readings: Readings) -> Iterator[Measurement]:
             yield Measurement({"queue": queue, "job_type": job_type}, losses, f"{summary}; it runs alone")
 
 
+def _webhook_failing(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    for webhook in readings.webhooks:
+        if webhook.failing_since is not None:
+            disabled = webhook.state == WebhookState.DISABLED
+            failing = readings.now - webhook.failing_since
+            summary = f"requests to webhook {webhook.name} have failed for {span(failing)} ({webhook.last_error})"
+            value = max(failing / SECOND, rule.threshold if disabled else 0)
+            yield Measurement({"webhook": webhook.name}, value, summary + ("; it is disabled" if disabled else ""))
+
+
 def _error_rate(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     ended: Counter[tuple[str, str]] = Counter()
     failed: Counter[tuple[str, str]] = Counter()
@@ -304,6 +316,8 @@ KINDS: Mapping[str, AlertKind] = {
     "lease_losses": AlertKind("many jobs are taken back from lost workers", "jobs", _lease_losses, _losses_promql),
     "suspects": AlertKind("a job seems to kill its workers", "losses", _suspects,
         _gauge_promql("detent_suspect_losses", "queue, job_type")),
+    "webhook_failing": AlertKind("requests to a webhook fail", "seconds", _webhook_failing,
+        _gauge_promql("detent_webhook_failing_seconds", "webhook")),
     "error_rate": AlertKind("many executions of a job type fail", "share", _error_rate, _errors_promql),
 }  # fmt: skip
 """All kinds that a rule can use, by name."""

@@ -6,12 +6,16 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, advance
-from detent.core.errors import InvalidInput
-from detent.core.times import SECOND
+from detent.core.access import Scope
+from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, Silence, State, advance
+from detent.core.errors import InvalidInput, NotFound, VersionConflict, check_number
+from detent.core.job import Micros
+from detent.core.times import SECOND, iso
 from detent.engine.reads import operations
 from detent.engine.reads.responses import show
+from detent.engine.refusal import audit
 from detent.engine.runtime import Runtime
+from detent.engine.submit.submission import check_name
 from detent.ports.metrics import AlertTable
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
@@ -26,6 +30,8 @@ _DELIVERY_LEASE_SECONDS = 60.0
 _MAX_BACKOFF_SECONDS = 300.0
 MAX_DELIVERY_ATTEMPTS = 20
 KEEP_DELIVERIES = 7 * 86_400 * SECOND
+KEEP_SILENCES = 86_400 * SECOND
+MAX_SILENCE_SECONDS = 30 * 86_400
 
 
 async def read_inputs(engine: Runtime, tx: Tx) -> Readings:
@@ -47,6 +53,7 @@ async def read_inputs(engine: Runtime, tx: Tx) -> Readings:
         losses=await tx.workers.losses(tx.now - longest, _MAX_LOSSES),
         suspects=await tx.claims.suspects(),
         missed=await tx.schedules.missed_schedules(tx.now - longest),
+        webhooks=await tx.webhooks.list_webhooks(),
     )
 
 
@@ -76,16 +83,20 @@ async def _decide(
     engine: Runtime, measured: list[tuple[Rule, dict[str, Measurement]]], sinks: Mapping[str, Any], tx: Tx
 ) -> list[AlertStep]:
     stored = {(alert.rule, alert.subject): alert for alert in await tx.alerts.list_alerts()}
+    silences = await tx.silences.list_silences()
     news = []
     for rule, measurements in measured:
         stored_subjects = {subject for name, subject in stored if name == rule.name}
         for subject in dict.fromkeys((*measurements, *stored_subjects)):
             before = stored.get((rule.name, subject))
             step = advance(rule, subject, before, measurements.get(subject), tx.now)
-            if await _store_alert(tx.alerts, before, step.after) and step.notify and step.after:
-                labels = measurements[subject].labels if subject in measurements else _labels(subject)
-                await _add_deliveries(engine, tx, rule, step.after, labels, sinks)
-                news.append(AlertStep(step.after, step.notify, labels))
+            notify = step.notify or _after_silence(silences, before, step.after, tx.now)
+            if await _store_alert(tx.alerts, before, step.after) and notify and step.after:
+                labels = measurements[subject].labels if subject in measurements else labels_of(subject)
+                if not any(silence.covers(rule.name, subject, tx.now) for silence in silences):
+                    await _add_deliveries(engine, tx, rule, step.after, labels, sinks)
+                news.append(AlertStep(step.after, notify, labels))
+    await tx.silences.drop_silences(tx.now - KEEP_SILENCES)
     await tx.alerts.drop_deliveries(tx.now - KEEP_DELIVERIES)
     await tx.event_counts.drop_recent_counts((tx.now - 2 * 3_600 * SECOND) // SLOT)
     return news
@@ -111,21 +122,29 @@ async def _add_deliveries(
             await tx.alerts.add_delivery(delivery)
 
 
-def _labels(subject: str) -> dict[str, str]:
+def _after_silence(silences: Sequence[Silence], before: Alert | None, after: Alert | None, now: Micros) -> State | None:
+    """The news that an alert still fires after a silence has ended since it was evaluated last."""
+    if before is None or after is None or not before.state == after.state == State.FIRING:
+        return None
+    ended = [silence for silence in silences if before.updated_at < silence.until <= now]
+    return State.FIRING if any(one.covers(after.rule, after.subject, before.updated_at) for one in ended) else None
+
+
+def labels_of(subject: str) -> dict[str, str]:
+    """What an alert is about, by kind of thing: {"queue": "billing"}."""
     parts = (part.partition("=") for part in subject.split(", "))
     return {name: value for name, mark, value in parts if mark}
 
 
-async def take_delivery(engine: Runtime, names: Iterable[str]) -> Delivery | None:
-    """Claim one due delivery to these sinks for a minute; if this process dies, another one claims it after that."""
-    sink_names = set(names)
+async def take_deliveries(engine: Runtime, sinks: Sequence[str], limit: int) -> list[Delivery]:
+    """Claim due deliveries to these sinks for a minute, one of each subject and sink; if this process dies, another
+    one claims them after that."""
 
-    async def act(tx: Tx) -> Delivery | None:
+    async def act(tx: Tx) -> list[Delivery]:
         until = tx.now + int(_DELIVERY_LEASE_SECONDS * SECOND)
-        for delivery in await tx.alerts.due_deliveries(100):
-            if delivery.sink in sink_names and await tx.alerts.take_delivery(delivery, until):
-                return replace(delivery, attempts=delivery.attempts + 1)
-        return None
+        due = await tx.alerts.due_deliveries(sinks, limit)
+        taken = [delivery for delivery in due if await tx.alerts.take_delivery(delivery, until)]
+        return [replace(delivery, attempts=delivery.attempts + 1) for delivery in taken]
 
     return await engine.store.write(act)
 
@@ -156,6 +175,60 @@ async def claim_interval(engine: Runtime, name: str, seconds: float) -> bool:
     )
 
 
+async def acknowledge(engine: Runtime, rule: str, subject: str, scope: Scope) -> Alert:
+    """Note who works on an alert that is pending or firing. Raises NotFound for any other."""
+
+    async def act(tx: Tx) -> Alert:
+        open_alerts = [alert for alert in await tx.alerts.list_alerts() if alert.state != State.RESOLVED]
+        alert = next((each for each in open_alerts if (each.rule, each.subject) == (rule, subject)), None)
+        if alert is None:
+            message = f"no alert of rule {rule!r} about {subject!r} is pending or firing; list them again"
+            raise NotFound(message, code="ALERT_NOT_FOUND")
+        after = replace(alert, version=alert.version + 1, acknowledged_by=scope.actor, acknowledged_at=tx.now)
+        if not await tx.alerts.change_alert(after):
+            raise VersionConflict("the alert has just changed; try again")
+        await audit(tx, scope, "alert.acknowledge", f"{rule} {subject}")
+        return after
+
+    return await engine.store.write(act)
+
+
+async def silence(engine: Runtime, rule: str, subject: str, seconds: float, scope: Scope) -> Silence:
+    """Do not notify sinks of alerts of this rule about this subject ('': about any) for some time."""
+    check_name(rule, "rule")
+    check_number(seconds, "seconds", 1, MAX_SILENCE_SECONDS, "SILENCE_INVALID", whole=False)
+
+    async def act(tx: Tx) -> Silence:
+        until = tx.now + int(seconds * SECOND)
+        added = Silence(engine.ids.job(), rule, subject, until, scope.actor, scope.reason, tx.now)
+        await tx.silences.add_silence(added)
+        await audit(tx, scope, "alert.silence", f"{rule} {subject}".strip(), data={"until": iso(until)})
+        return added
+
+    return await engine.store.write(act)
+
+
+async def end_silence(engine: Runtime, silence_id: str, scope: Scope) -> bool:
+    """End a silence before its time; False if there is none with this id."""
+
+    async def act(tx: Tx) -> bool:
+        removed = await tx.silences.drop_silence(silence_id)
+        if removed:
+            await audit(tx, scope, "alert.unsilence", silence_id)
+        return removed
+
+    return await engine.store.write(act)
+
+
+async def list_silences(engine: Runtime) -> list[Silence]:
+    """The silences that last, those first that end first."""
+
+    async def act(tx: Tx) -> list[Silence]:
+        return [silence for silence in await tx.silences.list_silences() if tx.now < silence.until]
+
+    return await engine.store.read(act)
+
+
 async def list_alerts(engine: Runtime) -> list[Alert]:
     """All pending and firing alerts, and those resolved last."""
     return await engine.store.read(lambda tx: tx.alerts.list_alerts())
@@ -169,6 +242,18 @@ async def list_deliveries(engine: Runtime, limit: int = 50) -> list[Delivery]:
 def alert_view(alert: Alert) -> operations.Alert:
     """An alert as the REST API, the command line and the sinks show it."""
     return show(operations.Alert, alert)
+
+
+def listed_view(
+    alert: Alert, silences: Iterable[Silence], rules: Iterable[Rule], now: Micros
+) -> operations.ListedAlert:
+    """An alert with the kind of its rule, its labels, and until when it is silenced."""
+    kinds = {rule.name: rule.kind for rule in rules}
+    ends = [each.until for each in silences if each.covers(alert.rule, alert.subject, now)]
+    until = iso(max(ends, default=None))
+    return show(
+        operations.ListedAlert, alert, kind=kinds.get(alert.rule), labels=labels_of(alert.subject), silenced_until=until
+    )
 
 
 def delivery_view(delivery: Delivery, *, errors: bool = True) -> operations.AlertDelivery:

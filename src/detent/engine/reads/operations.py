@@ -383,6 +383,8 @@ class Alert(TypedDict):
     resolved_at: Timestamp | None
     updated_at: Timestamp
     episode: Annotated[int, "Number of times it has fired."]
+    acknowledged_by: Annotated[str | None, "Who works on this episode."]
+    acknowledged_at: Timestamp | None
 
 
 class AlertDelivery(TypedDict):
@@ -398,3 +400,89 @@ class AlertDelivery(TypedDict):
     last_error: str | None
     created_at: Timestamp
     delivered_at: Timestamp | None
+
+
+class ListedAlert(Alert):
+    """An alert as the list shows it: also who silenced it, and where its cause is."""
+
+    kind: Annotated[str | None, "The kind of its rule; null if this server has no such rule."]
+    labels: Annotated[dict[str, str], "Its subject: queue, job_type, tenant, schedule, worker or webhook -> name."]
+    silenced_until: Timestamp | None
+
+
+class AlertRule(TypedDict):
+    """A rule, as the server that answers has it in its settings."""
+
+    name: str
+    kind: str
+    severity: str
+    threshold: float
+    unit: str
+    for_seconds: float
+    resolve_after_seconds: float
+    window_seconds: float
+    enabled: bool
+    meaning: str
+
+
+class Silence(TypedDict):
+    """Channels are not notified of alerts of this rule until a time."""
+
+    id: str
+    rule: str
+    subject: Annotated[str, "Empty: all subjects of the rule."]
+    until: Timestamp
+    actor: str
+    reason: str | None
+    created_at: Timestamp
+
+
+class SilenceRemoved(TypedDict):
+    id: str
+    removed: bool
+
+
+class Webhook(TypedDict):
+    """A subscription to events of jobs. Its secret is shown once, when it is added."""
+
+    id: str
+    name: str
+    url: str
+    tenant_id: Annotated[str | None, "Null: events of all tenants."]
+    queue: str | None
+    job_type: str | None
+    contract: str | None
+    events: Annotated[list[str], "Names of events; empty: all."]
+    phases: Annotated[list[str], "Phases that an event leads to; empty: all."]
+    payloads: Annotated[bool, "False: without error texts and other data from handlers."]
+    state: Literal["active", "paused", "disabled"]
+    backlog: Annotated[int, "Number of deliveries that wait."]
+    failures: Annotated[int, "Failed requests in a row."]
+    failing_since: Timestamp | None
+    retry_at: Annotated[Timestamp | None, "After a failure nothing is sent before this time."]
+    last_error: str | None
+    created_by: str
+    created_at: Timestamp
+
+
+class NewWebhook(Webhook):
+    secret: Annotated[str, "Signs the requests; store it now, it is not shown again."]
+
+
+class WebhookDelivery(TypedDict):
+    """A request to a webhook about one event, with its retries."""
+
+    id: Annotated[str, "The header webhook-id of its requests."]
+    event: str
+    job_id: str
+    state: Literal["delivered", "given up", "due"]
+    attempts: int
+    last_error: str | None
+    created_at: Timestamp
+    due_at: Annotated[Timestamp | None, "Time of the next request."]
+    delivered_at: Timestamp | None
+
+
+class WebhookReplay(TypedDict):
+    id: str
+    replayed: Annotated[int | None, "Number of deliveries that are sent again; null for a position in the log."]

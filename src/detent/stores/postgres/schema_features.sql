@@ -183,11 +183,48 @@ CREATE TABLE detent.alerts (
   updated_at  bigint NOT NULL,
   episode     integer NOT NULL,
   version     bigint NOT NULL,
+  acknowledged_by text,
+  acknowledged_at bigint,
   PRIMARY KEY (rule, subject)
 );
 
--- Alert messages to sinks, pending and delivered; written in the transaction that changes the alert.
-CREATE TABLE detent.alert_deliveries (
+-- While a silence lasts, sinks are not notified of matching alerts. subject '' matches every subject of the rule.
+CREATE TABLE detent.alert_silences (
+  id         text PRIMARY KEY,
+  rule       text NOT NULL,
+  subject    text NOT NULL,
+  until      bigint NOT NULL,
+  actor      text NOT NULL,
+  reason     text,
+  created_at bigint NOT NULL
+);
+
+-- Subscriptions to events of jobs; position: the place in the log up to which events are queued.
+CREATE TABLE detent.webhooks (
+  id            text PRIMARY KEY,
+  name          text NOT NULL,
+  url           text NOT NULL,
+  secret        text NOT NULL,
+  tenant_id     text,
+  queue         text,
+  job_type      text,
+  contract      text,
+  events        text NOT NULL,
+  phases        text NOT NULL,
+  payloads      boolean NOT NULL,
+  state         text NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
+  position      text NOT NULL,
+  created_by    text NOT NULL,
+  created_at    bigint NOT NULL,
+  failures      integer NOT NULL,
+  failing_since bigint,
+  retry_at      bigint,
+  last_error    text
+);
+
+-- Messages to alert sinks and webhooks, pending and ended. sink: the name of a sink or the id of a webhook; rule and
+-- subject: of the alert, or the event and its job. due_at is null after the last attempt.
+CREATE TABLE detent.deliveries (
   id           text PRIMARY KEY,
   rule         text NOT NULL,
   subject      text NOT NULL,
@@ -199,7 +236,9 @@ CREATE TABLE detent.alert_deliveries (
   delivered_at bigint,
   last_error   text
 );
-CREATE INDEX alert_deliveries_due ON detent.alert_deliveries (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX deliveries_due ON detent.deliveries (sink, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX deliveries_order ON detent.deliveries (sink, subject, id) WHERE due_at IS NOT NULL;
+CREATE INDEX deliveries_sink ON detent.deliveries (sink, id);
 
 -- The job types that workers declare: options and JSON schema of the payload, as the last worker started with them.
 CREATE TABLE detent.declarations (

@@ -178,11 +178,48 @@ CREATE TABLE detent.alerts (
   updated_at  INTEGER NOT NULL,
   episode     INTEGER NOT NULL,
   version     INTEGER NOT NULL,
+  acknowledged_by TEXT,
+  acknowledged_at INTEGER,
   PRIMARY KEY (rule, subject)
 ) STRICT, WITHOUT ROWID;
 
--- Alert messages to sinks, pending and delivered; written in the transaction that changes the alert.
-CREATE TABLE detent.alert_deliveries (
+-- While a silence lasts, sinks are not notified of matching alerts. subject '' matches every subject of the rule.
+CREATE TABLE detent.alert_silences (
+  id         TEXT PRIMARY KEY NOT NULL,
+  rule       TEXT NOT NULL,
+  subject    TEXT NOT NULL,
+  until      INTEGER NOT NULL,
+  actor      TEXT NOT NULL,
+  reason     TEXT,
+  created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Subscriptions to events of jobs; position: the place in the log up to which events are queued.
+CREATE TABLE detent.webhooks (
+  id            TEXT PRIMARY KEY NOT NULL,
+  name          TEXT NOT NULL,
+  url           TEXT NOT NULL,
+  secret        TEXT NOT NULL,
+  tenant_id     TEXT,
+  queue         TEXT,
+  job_type      TEXT,
+  contract      TEXT,
+  events        TEXT NOT NULL,
+  phases        TEXT NOT NULL,
+  payloads      INTEGER NOT NULL,
+  state         TEXT NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
+  position      TEXT NOT NULL,
+  created_by    TEXT NOT NULL,
+  created_at    INTEGER NOT NULL,
+  failures      INTEGER NOT NULL,
+  failing_since INTEGER,
+  retry_at      INTEGER,
+  last_error    TEXT
+) STRICT, WITHOUT ROWID;
+
+-- Messages to alert sinks and webhooks, pending and ended. sink: the name of a sink or the id of a webhook; rule and
+-- subject: of the alert, or the event and its job. due_at is null after the last attempt.
+CREATE TABLE detent.deliveries (
   id           TEXT PRIMARY KEY NOT NULL,
   rule         TEXT NOT NULL,
   subject      TEXT NOT NULL,
@@ -194,7 +231,9 @@ CREATE TABLE detent.alert_deliveries (
   delivered_at INTEGER,
   last_error   TEXT
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX detent.alert_deliveries_due ON detent.alert_deliveries (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX detent.deliveries_due ON detent.deliveries (sink, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX detent.deliveries_order ON detent.deliveries (sink, subject, id) WHERE due_at IS NOT NULL;
+CREATE INDEX detent.deliveries_sink ON detent.deliveries (sink, id);
 
 -- The job types that workers declare: options and JSON schema of the payload, as the last worker started with them.
 CREATE TABLE detent.declarations (

@@ -1,12 +1,8 @@
-"""Operations: statistics, workers and commands to them, alerts and their notifications."""
+"""Operations: statistics, workers and commands to them."""
 
 from typing import Annotated
 
-from fastapi import Query
-from pydantic import Field
-
 from detent.core.access import Power
-from detent.engine.metrics import alerts
 from detent.engine.reads import operations, workers
 from detent.engine.reads.responses import JsonObject, show
 from detent.web.http.route import ApiRequest, Router
@@ -14,10 +10,6 @@ from detent.web.openapi import schemas
 
 router = Router(tags=["service"])
 WorkerId = Annotated[str, schemas.in_path("The worker's id.", schemas.PRINTABLE)]
-
-
-class DeliveryQuery(schemas.QueryParameters):
-    limit: int = Field(50, ge=1, le=500)
 
 
 @router.route_for("GET", "/stats", Power.READ, responses={200: operations.StatsResponse})
@@ -59,19 +51,3 @@ async def stop_worker(
     """Stop a worker as SIGTERM would. 404 WORKER_NOT_FOUND if it is not live."""
     command = await request.engine.workers.send_command(worker_id, workers.STOP, request.acting(body))
     return show(operations.WorkerCommand, command)
-
-
-@router.route_for("GET", "/alerts", Power.READ, shared="alerts", tags=["alerts"])
-async def list_alerts(request: ApiRequest) -> list[operations.Alert]:
-    """List the alerts that are pending or firing, and those resolved last."""
-    return [alerts.alert_view(alert) for alert in await alerts.list_alerts(request.engine)]
-
-
-@router.route_for("GET", "/alerts/deliveries", Power.READ, shared="alerts", tags=["alerts"])
-async def list_alert_deliveries(
-    request: ApiRequest, query: Annotated[DeliveryQuery, Query()]
-) -> list[operations.AlertDelivery]:
-    """List the notifications to alert channels, newest first, with their retries and errors."""
-    rows = await alerts.list_deliveries(request.engine, query.limit)
-    errors = request.caller.may(Power.ADMIN)
-    return [alerts.delivery_view(delivery, errors=errors) for delivery in rows]

@@ -1,0 +1,1 @@
+"""Webhooks: subscriptions to events of jobs, and the signature of their requests."""

@@ -1,0 +1,369 @@
+"""Webhooks: subscriptions to events of jobs, the queue of deliveries to them, and what a request's result changes.
+
+Deliveries are stored in the table of alert deliveries. Events are queued from the log by compare-and-set of the
+subscription's position: any process may do it, each event is queued once.
+"""
+
+import base64
+import builtins
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from detent.core.access import Scope
+from detent.core.alerts import Delivery
+from detent.core.contract.model import Phase
+from detent.core.errors import InvalidInput, NotFound
+from detent.core.job import Micros
+from detent.core.times import SECOND, from_iso, iso
+from detent.core.webhooks.signature import PREFIX, secret_bytes
+from detent.core.webhooks.subscription import Webhook, WebhookState, check_url, delivery_id
+from detent.engine.payload_access import redact_entry, redact_job
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
+from detent.engine.reads.views import event_view, published
+from detent.engine.refusal import audit
+from detent.engine.runtime import Runtime, Service, reads, writes
+from detent.engine.submit.submission import check_name
+from detent.ports.tail import TailEvent, position_from
+from detent.ports.tx import Tx
+from detent.system.backoff import Backoff
+from detent.system.ids import new_secret
+
+MAX_WEBHOOKS = 100
+"""Of one tenant, or for all tenants."""
+MAX_FILTERS = 50
+_PAGE = 500
+_UNMATCHED = 100
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_RETRY = 1.0, 300.0, 4 * 3_600.0
+_KEPT = 10_000
+"""Deliveries of one webhook that are kept after they ended."""
+GONE = 410
+"""The HTTP status with which a receiver ends its subscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookLimits:
+    """How much a webhook may queue, and how long a delivery is tried."""
+
+    max_pending: int = 10_000
+    """While so many deliveries of a webhook wait, no further events are read for it; the log keeps them."""
+    max_attempts: int = 30
+    max_age_seconds: float = 3 * 86_400.0
+    """A delivery that is older is given up."""
+    disable_after_seconds: float = 3 * 86_400.0
+    """A webhook whose requests have failed for so long, without one success, is disabled."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRequest:
+    """What a person asks for. An empty secret: Detent makes one."""
+
+    name: str
+    url: str
+    tenant_id: str | None = None
+    queue: str | None = None
+    job_type: str | None = None
+    contract: str | None = None
+    events: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    payloads: bool = True
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The result of one request. error None: it was delivered. status: of the HTTP response, None without one."""
+
+    delivery: Delivery
+    error: str | None = None
+    status: int | None = None
+
+    @property
+    def blames_receiver(self) -> bool:
+        """True if other deliveries would fail, too. A refused body (4xx) says nothing about others."""
+        status = self.status
+        return self.error is not None and (status is None or status >= 500 or status in (408, 429, GONE))
+
+
+class Webhooks(Service):
+    """`engine.webhooks`: the subscriptions of one tenant, or of all."""
+
+    @reads
+    async def list(self, tx: Tx) -> builtins.list[operations.Webhook]:
+        visible = [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)]
+        pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in visible])
+        return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in visible]
+
+    @writes
+    async def add(self, tx: Tx, request: WebhookRequest, scope: Scope) -> tuple[Webhook, str]:
+        """Add a subscription to events from now on; returns it and its secret, which is not shown again."""
+        runtime = self._runtime
+        tenant = runtime.tenant_for(request.tenant_id, f"webhooks of tenant {request.tenant_id}")
+        for field in ("name", "tenant_id", "queue", "job_type", "contract"):
+            if (value := getattr(request, field)) is not None:
+                check_name(value, field)
+        check_url(request.url)
+        _check_filters(request)
+        if request.contract is not None:
+            runtime.contract(request.contract)
+        secret = request.secret or PREFIX + base64.b64encode(new_secret().encode()).decode()
+        secret_bytes(secret)
+        others = [webhook for webhook in await tx.webhooks.list_webhooks() if webhook.tenant_id == tenant]
+        if request.name in [webhook.name for webhook in others]:
+            message = f"the name {request.name!r} is taken; choose another"
+            raise InvalidInput(message, code="WEBHOOK_EXISTS", http_status=409, field="name")
+        if len(others) >= MAX_WEBHOOKS:
+            message = f"there are {MAX_WEBHOOKS} webhooks, which is the most; remove one that is not needed"
+            raise InvalidInput(message, code="WEBHOOKS_FULL", http_status=409)
+        webhook = Webhook(
+            id=runtime.ids.job(),
+            name=request.name,
+            url=request.url,
+            secret=secret,
+            tenant_id=tenant,
+            queue=request.queue,
+            job_type=request.job_type,
+            contract=request.contract,
+            events=json.dumps(request.events),
+            phases=json.dumps(request.phases),
+            payloads=request.payloads and runtime.payloads,
+            state=WebhookState.ACTIVE,
+            position=str(await tx.log.tail_end()),
+            created_by=scope.actor,
+            created_at=tx.now,
+        )
+        await tx.webhooks.add_webhook(webhook)
+        await self._audit(tx, scope, "webhook.add", webhook, {"url": webhook.url})
+        return webhook, secret
+
+    @writes
+    async def remove(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+        """Delete a subscription and its deliveries."""
+        webhook = await self._find(tx, reference)
+        await tx.webhooks.drop_webhook(webhook.id)
+        await self._audit(tx, scope, "webhook.remove", webhook)
+        return webhook
+
+    @writes
+    async def pause(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+        """Send nothing until it is resumed; events are kept in the log meanwhile."""
+        webhook = replace(await self._find(tx, reference), state=WebhookState.PAUSED)
+        await tx.webhooks.change_webhook(webhook)
+        await self._audit(tx, scope, "webhook.pause", webhook)
+        return webhook
+
+    @writes
+    async def resume(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+        """Send again, beginning with what was kept; also after it was disabled."""
+        found = await self._find(tx, reference)
+        webhook = replace(found, state=WebhookState.ACTIVE, failures=0, failing_since=None, retry_at=None)
+        await tx.webhooks.change_webhook(webhook)
+        await tx.webhooks.make_due(webhook.id)
+        await self._audit(tx, scope, "webhook.resume", webhook)
+        return webhook
+
+    @writes
+    async def replay(
+        self,
+        tx: Tx,
+        reference: str,
+        scope: Scope,
+        *,
+        delivery: str | None = None,
+        since: datetime | str | None = None,
+        after: str | None = None,
+    ) -> operations.WebhookReplay:
+        """Send again: one delivery, those created since a time, or all events after a position in the log."""
+        webhook = await self._find(tx, reference)
+        if sum(value is not None for value in (delivery, since, after)) != 1:
+            message = "give one of: delivery (an id), since (a time), after (an event id of /events/stream, or 0)"
+            raise InvalidInput(message, code="WEBHOOK_REPLAY_INVALID")
+        replayed: int | None = None
+        if after is not None:
+            await tx.webhooks.move_webhook(webhook.id, str(position_from(after)))
+        elif delivery is not None:
+            replayed = await tx.webhooks.replay_deliveries(webhook.id, 0, delivery)
+            if not replayed:
+                message = f"webhook {webhook.name} has no delivery {delivery!r}; it may be too old"
+                raise NotFound(message, code="WEBHOOK_DELIVERY_NOT_FOUND")
+        elif since is not None:
+            text = since.isoformat() if isinstance(since, datetime) else since
+            replayed = await tx.webhooks.replay_deliveries(webhook.id, from_iso(text, field="since"))
+        await self._audit(
+            tx, scope, "webhook.replay", webhook, {"delivery": delivery, "since": since and str(since), "after": after}
+        )
+        return {"id": webhook.id, "replayed": replayed}
+
+    @reads
+    async def deliveries(
+        self, tx: Tx, reference: str, limit: int = 50, before: str | None = None
+    ) -> builtins.list[operations.WebhookDelivery]:
+        """The deliveries of one webhook, newest first."""
+        webhook = await self._find(tx, reference)
+        return [_delivery_view(delivery) for delivery in await tx.webhooks.deliveries_to(webhook.id, before, limit)]
+
+    async def _find(self, tx: Tx, reference: str) -> Webhook:
+        """The webhook with this id, or the only visible one with this name."""
+        visible = [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)]
+        found = [webhook for webhook in visible if reference in (webhook.id, webhook.name)]
+        if len(found) != 1:
+            problem = f"the name {reference!r} is not unique; use the id" if found else f"no webhook {reference!r}"
+            raise NotFound(f"{problem}; `detent webhooks list` lists them", code="WEBHOOK_NOT_FOUND")
+        return found[0]
+
+    def _sees(self, webhook: Webhook) -> bool:
+        return self.tenant in (None, webhook.tenant_id)
+
+    async def _audit(
+        self, tx: Tx, scope: Scope, act: str, webhook: Webhook, data: dict[str, Any] | None = None
+    ) -> None:
+        await audit(tx, scope, act, webhook.id, webhook.tenant_id, {"name": webhook.name, **(data or {})})
+
+
+def _check_filters(request: WebhookRequest) -> None:
+    for event in request.events:
+        check_name(event, "events")
+    unknown = set(request.phases) - {str(phase) for phase in Phase}
+    if unknown or len(request.events) > MAX_FILTERS:
+        phases = ", ".join(map(str, Phase))
+        message = f"phases must be some of {phases}, and events at most {MAX_FILTERS}"
+        raise InvalidInput(message, code="WEBHOOK_FILTER_INVALID", field="phases")
+
+
+async def queue_events(runtime: Runtime, limits: WebhookLimits) -> bool:
+    """Queue deliveries of new events for all active webhooks; True if there may be more."""
+
+    async def read(tx: Tx) -> tuple[list[Webhook], dict[str, int]]:
+        active = [hook for hook in await tx.webhooks.list_webhooks() if hook.state == WebhookState.ACTIVE]
+        return active, await tx.webhooks.pending_deliveries([hook.id for hook in active]) if active else {}
+
+    active, pending = await runtime.store.read(read)
+    by_position: dict[str, list[Webhook]] = {}
+    for webhook in active:
+        if pending.get(webhook.id, 0) < limits.max_pending:
+            by_position.setdefault(webhook.position, []).append(webhook)
+    more = False
+    for position, webhooks in by_position.items():
+        more |= await _queue_page(runtime, position, webhooks)
+    return more
+
+
+async def _queue_page(runtime: Runtime, position: str, webhooks: Sequence[Webhook]) -> bool:
+    """Queue the next page of events for webhooks with the same position."""
+    start = position_from(position)
+    events, after = await runtime.store.read(lambda tx: tx.log.tail(start, _PAGE))
+    if after == start:
+        return False
+    matching = {webhook.id: list(_deliveries(runtime, webhook, events)) for webhook in webhooks}
+
+    async def act(tx: Tx) -> None:
+        for webhook in webhooks:
+            if await tx.webhooks.move_webhook(webhook.id, str(after), expected=position):
+                await tx.webhooks.queue_deliveries(matching[webhook.id])
+
+    if any(matching.values()) or len(events) >= _UNMATCHED:  # reading a few events again is cheaper than a commit
+        await runtime.store.write(act)
+    return len(events) >= _PAGE
+
+
+def _deliveries(runtime: Runtime, webhook: Webhook, events: Iterable[TailEvent]) -> Iterable[Delivery]:
+    for each in events:
+        job, event = (each.job, each.event) if webhook.payloads else (redact_job(each.job), redact_entry(each.event))
+        contract = runtime.contracts.get(job.contract)
+        if contract is None:
+            continue
+        message = published(event_view(contract, job, event), has_envelopes=contract.envelope is not None)
+        if message is None or not webhook.matches(contract, job, event, message[0]):
+            continue
+        names = ("id", "job_type", "contract", "queue", "tenant_id", "error_code", "error_message")
+        about = {**{name: getattr(job, name) for name in names}, "status": event.target}
+        body = {"type": message[0], "timestamp": iso(event.at), "job": about, "data": message[1]}
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+        yield Delivery(delivery_id(webhook.id, event), message[0], job.id, webhook.id, text, 0, 0)
+
+
+async def due_webhooks(runtime: Runtime) -> builtins.list[Webhook]:
+    """Active webhooks that have due deliveries and do not pause after a failure."""
+
+    async def act(tx: Tx) -> builtins.list[Webhook]:
+        active = [hook for hook in await tx.webhooks.list_webhooks() if hook.state == WebhookState.ACTIVE]
+        due = set(await tx.webhooks.due_sinks([hook.id for hook in active])) if active else set()
+        return [hook for hook in active if hook.id in due and (hook.retry_at is None or hook.retry_at <= tx.now)]
+
+    return await runtime.store.read(act)
+
+
+async def record_attempts(
+    runtime: Runtime, webhook_id: str, attempts: Sequence[Attempt], limits: WebhookLimits
+) -> WebhookState:
+    """Store the results of requests: deliveries end or are tried later, and the webhook pauses or is disabled.
+
+    Returns the state of the webhook. A removed webhook counts as disabled.
+    """
+
+    async def act(tx: Tx) -> WebhookState:
+        webhook = next((hook for hook in await tx.webhooks.list_webhooks() if hook.id == webhook_id), None)
+        if webhook is None:
+            return WebhookState.DISABLED
+        for attempt in attempts:
+            due_at = _next_attempt(attempt, limits, tx.now)
+            delivered_at = tx.now if attempt.error is None else None
+            error = attempt.error and attempt.error[:500]
+            await tx.alerts.end_delivery(attempt.delivery, due_at, delivered_at, error)
+        after = _after_attempts(webhook, attempts, limits, tx.now)
+        if after != webhook:
+            await tx.webhooks.change_webhook(after)
+        return WebhookState(after.state)
+
+    return await runtime.store.write(act)
+
+
+def _next_attempt(attempt: Attempt, limits: WebhookLimits, now: Micros) -> Micros | None:
+    delivery = attempt.delivery
+    too_old = now - delivery.created_at >= limits.max_age_seconds * SECOND
+    if attempt.error is None or delivery.attempts >= limits.max_attempts or too_old:
+        return None
+    return now + int(Backoff(_FIRST_PAUSE, _LONGEST_RETRY, failures=delivery.attempts - 1).seconds * SECOND)
+
+
+def _after_attempts(webhook: Webhook, attempts: Sequence[Attempt], limits: WebhookLimits, now: Micros) -> Webhook:
+    """The webhook after these requests: any success ends its pause."""
+    bad = [attempt for attempt in attempts if attempt.blames_receiver]
+    if len(bad) < len(attempts) or not attempts:
+        return replace(webhook, failures=0, failing_since=None, retry_at=None, last_error=None)
+    since = webhook.failing_since if webhook.failing_since is not None else now
+    pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, failures=webhook.failures).seconds
+    after = replace(
+        webhook,
+        failures=webhook.failures + 1,
+        failing_since=since,
+        retry_at=now + int(pause * SECOND),
+        last_error=(bad[-1].error or "")[:500],
+    )
+    gone = any(attempt.status == GONE for attempt in bad)
+    if webhook.state == WebhookState.ACTIVE and (gone or now - since >= limits.disable_after_seconds * SECOND):
+        return replace(after, state=WebhookState.DISABLED)
+    return after
+
+
+async def drop_old_deliveries(runtime: Runtime) -> None:
+    """Delete the oldest ended deliveries of each webhook, beyond the number that is kept."""
+
+    async def act(tx: Tx) -> None:
+        for webhook in await tx.webhooks.list_webhooks():
+            await tx.webhooks.drop_old_deliveries(webhook.id, _KEPT)
+
+    await runtime.store.write(act)
+
+
+def webhook_view(webhook: Webhook, backlog: int = 0) -> operations.Webhook:
+    lists = {"events": json.loads(webhook.events), "phases": json.loads(webhook.phases)}
+    return show(operations.Webhook, webhook, **lists, payloads=bool(webhook.payloads), backlog=backlog)
+
+
+def _delivery_view(delivery: Delivery) -> operations.WebhookDelivery:
+    state = "delivered" if delivery.delivered_at else "given up" if delivery.due_at is None else "due"
+    return show(operations.WebhookDelivery, delivery, event=delivery.rule, job_id=delivery.subject, state=state)

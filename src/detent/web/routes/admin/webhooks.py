@@ -1,0 +1,116 @@
+"""Webhooks: subscriptions to events of jobs, their deliveries, pause, resume and replay."""
+
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import Field
+
+from detent.core.access import Power
+from detent.core.contract.model import Phase
+from detent.engine.metrics.webhooks import MAX_FILTERS, WebhookRequest, webhook_view
+from detent.engine.reads import operations
+from detent.web.http.route import ApiRequest, Router
+from detent.web.openapi import schemas
+from detent.web.routes.jobs.filters import Page, Paged
+
+router = Router(tags=["webhooks"])
+WebhookId = Annotated[str, schemas.in_path("The id or the name of the webhook.", schemas.PRINTABLE)]
+_PHASES = Literal["claimable", "leased", "blocked", "final"]
+assert set(_PHASES.__args__) == {str(phase) for phase in Phase}  # type: ignore[attr-defined]
+
+
+class WebhookCreateRequest(schemas.RequestBody):
+    name: schemas.Name = Field(description="Unique in its tenant.")
+    url: schemas.Prose = Field(description="http:// or https://, without user name and password.")
+    tenant_id: schemas.Name | None = Field(None, description="Only events of this tenant. Null: of all tenants.")
+    queue: schemas.Name | None = None
+    job_type: schemas.Name | None = None
+    contract: schemas.Name | None = None
+    events: list[schemas.Name] = Field([], max_length=MAX_FILTERS, description="Names of events. Empty: all.")
+    phases: list[_PHASES] = Field([], max_length=4, description="Only events that lead to these. final: it finished.")
+    payloads: bool = Field(True, description="False: without error texts and other data from handlers.")
+    secret: Annotated[str, Field(max_length=200)] = Field("", description="whsec_… of your own. Empty: a new one.")
+
+
+class ReplayRequest(schemas.ReasonRequest):
+    """One of the three."""
+
+    delivery: schemas.Name | None = Field(None, description="Id of one delivery.")
+    since: schemas.Timestamp | None = Field(None, description="All deliveries that were created since this time.")
+    after: Annotated[str, Field(max_length=80)] | None = Field(
+        None, description="All events after this id of /events/stream; 0: from the first event."
+    )
+
+
+class WebhookDeliveryPage(Page):
+    cursor: str | None = Field(None, pattern="^msg_[0-9a-f]{1,60}$", description="next_cursor of the previous page")
+
+
+def _check_reach(request: ApiRequest) -> None:
+    request.caller.require_all_queues("webhooks")
+
+
+@router.route_for("GET", "/webhooks", Power.OPERATE)
+async def list_webhooks(request: ApiRequest) -> list[operations.Webhook]:
+    """List the webhooks, without their secrets. A token with a tenant sees only those of its tenant."""
+    _check_reach(request)
+    return await request.engine.webhooks.list()
+
+
+@router.route_for("POST", "/webhooks", Power.ADMIN, status=201)
+async def add_webhook(request: ApiRequest, body: WebhookCreateRequest) -> operations.NewWebhook:
+    """Subscribe a URL to events of jobs from now on. Its secret is in this response only.
+
+    Requests are signed as Standard Webhooks describe. Events show payloads only if the caller's token does. 409
+    WEBHOOK_EXISTS if the name is taken; 422 WEBHOOK_URL_INVALID.
+    """
+    _check_reach(request)
+    fields = body.model_dump(exclude={"tenant_id", "events", "phases"})
+    tenant, events, phases = request.caller.tenant_for(body.tenant_id), tuple(body.events), tuple(body.phases)
+    wanted = WebhookRequest(**fields, tenant_id=tenant, events=events, phases=phases)
+    webhook, secret = await request.engine.webhooks.add(wanted, request.acting())
+    return {**webhook_view(webhook), "secret": secret}
+
+
+@router.route_for("DELETE", "/webhooks/{webhook_id}", Power.ADMIN)
+async def remove_webhook(request: ApiRequest, webhook_id: WebhookId) -> operations.Webhook:
+    """Delete a webhook and its deliveries. 404 WEBHOOK_NOT_FOUND."""
+    _check_reach(request)
+    return webhook_view(await request.engine.webhooks.remove(webhook_id, request.acting()))
+
+
+@router.route_for("POST", "/webhooks/{webhook_id}/pause", Power.OPERATE)
+async def pause_webhook(
+    request: ApiRequest, webhook_id: WebhookId, body: schemas.OptionalReason = None
+) -> operations.Webhook:
+    """Send nothing until it is resumed. Events stay in the log and are sent then."""
+    _check_reach(request)
+    return webhook_view(await request.engine.webhooks.pause(webhook_id, request.acting(body)))
+
+
+@router.route_for("POST", "/webhooks/{webhook_id}/resume", Power.OPERATE)
+async def resume_webhook(
+    request: ApiRequest, webhook_id: WebhookId, body: schemas.OptionalReason = None
+) -> operations.Webhook:
+    """Send again, also after Detent has disabled it."""
+    _check_reach(request)
+    return webhook_view(await request.engine.webhooks.resume(webhook_id, request.acting(body)))
+
+
+@router.route_for("POST", "/webhooks/{webhook_id}/replay", Power.OPERATE)
+async def replay_webhook(request: ApiRequest, webhook_id: WebhookId, body: ReplayRequest) -> operations.WebhookReplay:
+    """Send again under the same webhook-id: one delivery, those since a time, or all events after a position."""
+    _check_reach(request)
+    choice = body.model_dump(exclude={"reason"})
+    return await request.engine.webhooks.replay(webhook_id, request.acting(body), **choice)
+
+
+@router.route_for("GET", "/webhooks/{webhook_id}/deliveries", Power.OPERATE)
+async def list_webhook_deliveries(
+    request: ApiRequest, webhook_id: WebhookId, query: Annotated[WebhookDeliveryPage, Query()]
+) -> Paged[operations.WebhookDelivery]:
+    """List the deliveries of a webhook, newest first, with their retries and errors. The newest 10,000 are kept."""
+    _check_reach(request)
+    rows = await request.engine.webhooks.deliveries(webhook_id, query.limit + 1, query.cursor)
+    page, last = query.cut(rows)
+    return page, last["id"] if last else None

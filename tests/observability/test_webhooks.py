@@ -1,0 +1,345 @@
+"""Webhooks: filters, signatures, retries, order, bounds, replay, tenants; nothing is lost when a receiver is killed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.core.access import Scope
+from detent.core.errors import DetentError
+from detent.core.outcome import Succeeded
+from detent.core.webhooks.signature import sign, verify_webhook
+from detent.core.webhooks.subscription import check_url
+from detent.engine import Engine
+from detent.engine.metrics.webhooks import WebhookRequest, Webhooks
+from detent.observability.http_post import post
+from detent.observability.settings import WebhookSettings
+from detent.observability.webhook_sender import WebhookSender
+from support.acts import PERMANENT, claim, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
+from support.webhook_receiver import Receiver
+
+pytestmark = pytest.mark.anyio
+ANN = Scope("ann")
+
+
+@pytest.fixture
+async def engine(place: Place, clock: FakeClock) -> AsyncIterator[Engine]:
+    engine = make_engine(place, clock)
+    await engine.open()
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def receiver() -> Any:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+async def run_jobs(engine: Engine, number: int = 1, outcome: Any = None, **options: Any) -> list[str]:
+    for _ in range(number):
+        await submit(engine, "standard", **options)
+    claimed = await claim(engine, number)
+    for job in claimed:
+        await engine.settle(job.id, job.token, outcome or Succeeded(None))
+    return [job.id for job in claimed]
+
+
+def bodies(receiver: Receiver) -> list[dict[str, Any]]:
+    return [json.loads(body) for _, body in receiver.got]
+
+
+async def test_events_are_sent_and_signed(engine: Engine, receiver: Receiver, clock: FakeClock) -> None:
+    await run_jobs(engine)
+    webhook, secret = await engine.webhooks.add(WebhookRequest("crm", receiver.url), ANN)
+    (job_id,) = await run_jobs(engine)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    assert [(body["type"], body["job"]["id"]) for body in bodies(receiver)] == [
+        ("job.created", job_id), ("job.claimed", job_id), ("job.succeeded", job_id)
+    ]  # fmt: skip
+    assert bodies(receiver)[2]["data"]["target"] == bodies(receiver)[2]["job"]["status"] == "succeeded"
+    now = clock.now() / 1e6
+    for headers, body in receiver.got:
+        assert verify_webhook(secret, headers, body, now=now)
+        assert not verify_webhook(secret, headers, body + b" ", now=now)
+        assert not verify_webhook(secret, headers, body, now=now + 301)
+    listed = await engine.webhooks.deliveries(webhook.id)
+    assert (listed[0]["event"], listed[0]["state"], listed[0]["attempts"]) == ("job.succeeded", "delivered", 1)
+    assert {one["id"] for one in listed} == {headers["webhook-id"] for headers, _ in receiver.got}
+
+
+def test_the_signature_of_the_standard() -> None:
+    """The example of the Standard Webhooks document."""
+    secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
+    signature = sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"queue": "billing"}, {"billing"}),
+        ({"job_type": "mail"}, {"default", "other"}),
+        ({"tenant_id": "acme"}, {"billing"}),
+        ({"contract": "gate-b2"}, set()),
+        ({"phases": ("final",), "events": ("job.failed",)}, {"other"}),
+        ({"events": ("job.succeeded",)}, {"default", "billing"}),
+    ],
+)
+async def test_filters(engine: Engine, receiver: Receiver, options: dict[str, Any], expected: set[str]) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, **options), ANN)
+    await run_jobs(engine)
+    await run_jobs(engine, queue="billing", tenant_id="acme", job_type="invoice")
+    await run_jobs(engine, outcome=PERMANENT, queue="other")
+    await WebhookSender(engine, WebhookSettings()).drain()
+    assert {body["job"]["queue"] for body in bodies(receiver)} == expected
+
+
+async def test_without_payloads_texts_of_handlers_are_left_out(engine: Engine, receiver: Receiver) -> None:
+    await engine.webhooks.add(WebhookRequest("all", receiver.url), ANN)
+    await engine.scoped(tenant=None, payloads=False).webhooks.add(WebhookRequest("blind", receiver.url), ANN)
+    await run_jobs(engine, outcome=PERMANENT)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    jobs = [body["job"] for body in bodies(receiver) if body["type"] == "job.failed"]
+    assert [job["error_code"] for job in jobs] == ["BROKEN"] * 2
+    assert {job["error_message"] for job in jobs} == {"never works", None}
+    assert sum("never works" in str(body["data"]) for body in bodies(receiver)) <= 1
+
+
+async def test_a_failed_receiver_gets_each_event_later_and_in_order(
+    engine: Engine, receiver: Receiver, clock: FakeClock
+) -> None:
+    webhook, _ = await engine.webhooks.add(WebhookRequest("crm", receiver.url), ANN)
+    sender, jobs = WebhookSender(engine, WebhookSettings()), await run_jobs(engine, 3)
+    receiver.answers = [500] * 3
+    await sender.drain()
+    assert len(receiver.got) == 3, "one request for each job, then it pauses"
+    await sender.drain()
+    assert len(receiver.got) == 3
+    view = (await engine.webhooks.list())[0]
+    assert (view["failures"], view["state"], view["backlog"]) == (1, "active", 9)
+    for _ in range(10):
+        clock.advance(10)
+        await sender.drain()
+    got: dict[str, list[str]] = {}
+    for body in bodies(receiver)[3:]:
+        got.setdefault(body["job"]["id"], []).append(body["type"])
+    assert got == {job_id: ["job.created", "job.claimed", "job.succeeded"] for job_id in jobs}
+    view = (await engine.webhooks.list())[0]
+    assert (view["failures"], view["failing_since"], view["backlog"]) == (0, None, 0)
+    assert webhook.id == view["id"]
+
+
+async def test_a_refused_event_does_not_hold_up_others(engine: Engine, receiver: Receiver, clock: FakeClock) -> None:
+    settings = WebhookSettings(max_attempts=2)
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, events=("job.succeeded",)), ANN)
+    sender = WebhookSender(engine, settings)
+    await run_jobs(engine, 6)
+    receiver.answers = [400]
+    await sender.drain()
+    assert len(receiver.got) == 6 and (await engine.webhooks.list())[0]["backlog"] == 1
+    clock.advance(5)
+    receiver.answers = [400]
+    await sender.drain()
+    states = [one["state"] for one in await engine.webhooks.deliveries("crm")]
+    assert sorted(states) == ["delivered"] * 5 + ["given up"]
+
+
+async def test_a_webhook_is_disabled_after_long_failure_and_resumed(
+    engine: Engine, receiver: Receiver, clock: FakeClock
+) -> None:
+    settings = WebhookSettings(disable_after_seconds=3_600, max_age_seconds=10**6, max_attempts=1_000)
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, phases=("final",)), ANN)
+    sender = WebhookSender(engine, settings)
+    await run_jobs(engine, 2)
+    receiver.answers = [503] * 1_000
+    for _ in range(30):
+        await sender.drain()
+        clock.advance(200)
+    view = (await engine.webhooks.list())[0]
+    assert view["state"] == "disabled" and view["last_error"] == "the response has status 503"
+    requests = len(receiver.got)
+    clock.advance(10_000)
+    await run_jobs(engine)
+    await sender.drain()
+    assert len(receiver.got) == requests, "a disabled webhook gets nothing"
+    receiver.answers, receiver.got = [], []
+    await engine.webhooks.resume("crm", ANN)
+    await sender.drain()
+    assert len(bodies(receiver)) == 3 and (await engine.webhooks.list())[0]["state"] == "active"
+    receiver.answers = [410]
+    await run_jobs(engine)
+    await sender.drain()
+    assert (await engine.webhooks.list())[0]["state"] == "disabled", "410 Gone ends the subscription"
+
+
+async def test_the_queue_is_bounded_and_nothing_is_lost(engine: Engine, receiver: Receiver, clock: FakeClock) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, events=("job.succeeded",)), ANN)
+    receiver.answers = [500] * 3
+    sender = WebhookSender(engine, WebhookSettings(max_pending=1))
+    jobs = await run_jobs(engine, 3)
+    await sender.drain()
+    more = await run_jobs(engine, 3)
+    await sender.run_once()
+    assert (await engine.webhooks.list())[0]["backlog"] == 3, "the later events stay in the log"
+    for _ in range(3):
+        clock.advance(5)
+        await sender.drain()
+    delivered = {one["job_id"] for one in await engine.webhooks.deliveries("crm") if one["state"] == "delivered"}
+    assert delivered == {*jobs, *more}
+
+
+async def test_replay(engine: Engine, receiver: Receiver, clock: FakeClock) -> None:
+    old = await run_jobs(engine)
+    webhook, _ = await engine.webhooks.add(WebhookRequest("crm", receiver.url, phases=("final",)), ANN)
+    sender = WebhookSender(engine, WebhookSettings())
+    new = await run_jobs(engine, 2)
+    await sender.drain()
+    ids = [headers["webhook-id"] for headers, _ in receiver.got]
+    assert await engine.webhooks.replay("crm", ANN, delivery=ids[0]) == {"id": webhook.id, "replayed": 1}
+    await sender.drain()
+    assert [headers["webhook-id"] for headers, _ in receiver.got] == [*ids, ids[0]]
+    assert (await engine.webhooks.replay("crm", ANN, since="2000-01-01T00:00:00Z"))["replayed"] == 2
+    await sender.drain()
+    assert sorted(headers["webhook-id"] for headers, _ in receiver.got[3:]) == sorted(ids)
+    receiver.got = []
+    await engine.webhooks.replay("crm", ANN, after="0")
+    await sender.drain()
+    assert {body["job"]["id"] for body in bodies(receiver)} == {*old, *new}
+    for wrong in ({}, {"after": "0", "since": "2000-01-01T00:00:00Z"}, {"delivery": "msg_0"}, {"after": "x"}):
+        with pytest.raises(DetentError):
+            await engine.webhooks.replay("crm", ANN, **wrong)
+
+
+async def test_a_paused_webhook_gets_its_events_later(engine: Engine, receiver: Receiver) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, phases=("final",)), ANN)
+    await engine.webhooks.pause("crm", ANN)
+    sender, jobs = WebhookSender(engine, WebhookSettings()), await run_jobs(engine, 2)
+    await sender.drain()
+    assert not receiver.got
+    await engine.webhooks.resume("crm", ANN)
+    await sender.drain()
+    assert {body["job"]["id"] for body in bodies(receiver)} == set(jobs)
+
+
+async def test_two_processes_send_each_event_once(engine: Engine, receiver: Receiver) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url), ANN)
+    await run_jobs(engine, 20)
+    senders = [WebhookSender(engine, WebhookSettings()) for _ in range(2)]
+    for _ in range(2):
+        for sender in senders:
+            await sender.drain()
+    ids = [headers["webhook-id"] for headers, _ in receiver.got]
+    assert len(ids) == len(set(ids)) == 60
+
+
+async def test_a_tenant_sees_and_changes_its_own_only(engine: Engine, receiver: Receiver) -> None:
+    acme: Webhooks = engine.scoped(tenant="acme").webhooks
+    webhook, _ = await acme.add(WebhookRequest("crm", receiver.url), Scope("eve"))
+    other, _ = await engine.webhooks.add(WebhookRequest("crm", receiver.url, tenant_id="other"), ANN)
+    assert webhook.tenant_id == "acme" and [one["id"] for one in await acme.list()] == [webhook.id]
+    for act in (acme.remove, acme.pause, acme.resume):
+        with pytest.raises(DetentError, match="WEBHOOK_NOT_FOUND"):
+            await act(other.id, Scope("eve"))
+    with pytest.raises(DetentError, match="TENANT_SCOPE_VIOLATION"):
+        await acme.add(WebhookRequest("all", receiver.url, tenant_id="other"), Scope("eve"))
+    await run_jobs(engine, tenant_id="acme")
+    await run_jobs(engine, tenant_id="other")
+    await engine.webhooks.remove(other.id, ANN)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    assert {body["job"]["tenant_id"] for body in bodies(receiver)} == {"acme"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/x", "file:///etc/passwd", "http://", "https://ann:secret@example.com/", "http://a b/",
+        "http://example.com/#x", "javascript:alert(1)", "http://example.com:99999/", "gopher://x", "", "//example.com",
+    ],
+)  # fmt: skip
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(DetentError, match="WEBHOOK_URL_INVALID"):
+        check_url(url)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.1", "169.254.169.254", "[::1]", "0.0.0.0"])
+async def test_private_addresses_can_be_refused(host: str) -> None:
+    status, error = await post(f"http://{host}:9/", b"", {}, timeout=1, private_addresses=False)
+    assert status is None and error is not None and "not public" in error
+
+
+RECEIVER = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[2], "a") as file:
+            file.write(json.dumps([self.headers["webhook-id"], json.loads(body)["job"]["id"]]) + "\\n")
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_): pass
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+
+
+async def test_a_receiver_that_is_killed_and_restarted_misses_nothing(
+    engine: Engine, clock: FakeClock, tmp_path: Path
+) -> None:
+    """A real process, killed with SIGKILL between and during deliveries."""
+    file, port = tmp_path / "got.jsonl", "0"
+
+    def start() -> "subprocess.Popen[str]":
+        return subprocess.Popen([sys.executable, "-c", RECEIVER, port, str(file)], stdout=subprocess.PIPE, text=True)
+
+    process = start()
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        request = WebhookRequest("crm", f"http://127.0.0.1:{port}/", events=("job.succeeded",))
+        await engine.webhooks.add(request, ANN)
+        sender, jobs = WebhookSender(engine, WebhookSettings()), []
+        for number in range(3):
+            jobs += await run_jobs(engine, 4)
+            if number == 1:
+                process.kill()
+                process.wait()
+            await sender.drain()
+            if number == 1:
+                process.stdout.close()
+                process = start()
+                assert process.stdout is not None and process.stdout.readline().strip() == port
+            clock.advance(400)
+        await sender.drain()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout and process.stdout.close()
+    got = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {job_id for _, job_id in got} == set(jobs)
+    assert len({message_id for message_id, _ in got}) == 12
+
+
+async def test_bad_requests(engine: Engine) -> None:
+    good = WebhookRequest("crm", "https://example.com/hook")
+    await engine.webhooks.add(good, ANN)
+    for wrong, code in (
+        (good, "WEBHOOK_EXISTS"),
+        (replace(good, name="b", url="ftp://x"), "WEBHOOK_URL_INVALID"),
+        (replace(good, name="b", secret="whsec_short"), "WEBHOOK_SECRET_INVALID"),
+        (replace(good, name="b", phases=("done",)), "WEBHOOK_FILTER_INVALID"),
+        (replace(good, name="b", contract="nope"), "CONTRACT_UNKNOWN"),
+    ):
+        with pytest.raises(DetentError, match=code):
+            await engine.webhooks.add(wrong, ANN)
+    assert len(await engine.webhooks.list()) == 1
