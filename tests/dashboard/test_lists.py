@@ -180,11 +180,13 @@ def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/dead-letters")
     for text in (job, "order-4711"):
+        site.open(page, "contracts")
         page.keyboard.press("Control+k")
         page.keyboard.type(text)
         expect(page.locator("#palette-options li").first).to_have_text(re.compile(f"^Job.*{job}$"))
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/jobs/{job}")
+    site.open(page, "contracts")
     page.keyboard.press("Control+k")
     page.keyboard.type("mail")
     expect(page.locator("#palette-options li").filter(has_text="Queue")).not_to_have_count(0)

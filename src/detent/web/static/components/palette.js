@@ -87,7 +87,7 @@ function entriesFor(text, found) {
 
 export function openPalette() {
   const input = h("input", {
-    type: "search",
+    type: "text", // Escape in a search field would only clear it
     role: "combobox",
     autocomplete: "off",
     spellcheck: "false",
