@@ -205,3 +205,18 @@ async def test_two_people_discard_many(api: Api) -> None:
         assert (await ben.get(f"{API}/dlq/items/{letter['dlq_id']}")).json()["status"] == "discarded"
     ids = {"reason": "x", "ids": [letters[0]["dlq_id"]], "queue": "default"}
     assert code(await ben.post(f"{API}/dlq/discard", json=ids), 422) == "INPUT_INVALID"
+
+
+async def test_a_running_job_is_listed_with_its_progress(api: Api) -> None:
+    boss = await api.person("boss", "admin")
+    job = await api.submit(boss)
+    (held,) = (await boss.post(f"{API}/worker/claim", json={"worker": "w", "job_types": ["mail"]})).json()["jobs"]
+    body = {"job_id": job["id"], "token": held["token"], "share": 0.4, "message": "row 40"}
+    assert (await boss.post(f"{API}/worker/progress", json=body)).status_code == 200
+    blind = await api.person("blind", "viewer", payloads=False)
+    for client, message in ((boss, "row 40"), (blind, "")):
+        for query in ("", f"?id={job['id']}"):
+            (listed,) = (await client.get(f"{API}/jobs{query}")).json()["items"]
+            assert (listed["progress"]["share"], listed["progress"]["message"]) == (0.4, message)
+    other = await api.submit(boss)
+    assert (await boss.get(f"{API}/jobs?id={other['id']}")).json()["items"][0]["progress"] is None

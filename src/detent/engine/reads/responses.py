@@ -474,6 +474,12 @@ class ProgressReport(TypedDict):
     at: Timestamp
 
 
+class ListedJob(Job):
+    """A job in a list."""
+
+    progress: Annotated[ProgressReport | None, "Of a running job: what its handler reported last."]
+
+
 class ChildJob(TypedDict):
     """A child of a job."""
 
@@ -500,6 +506,12 @@ class ChildCounts(TypedDict):
     count: int
 
 
+class FoundJob(TypedDict):
+    id: str
+    job_type: str
+    status: str
+
+
 class FoundDeadLetter(TypedDict):
     dlq_id: str
     job_type: str
@@ -513,7 +525,7 @@ class FoundSchedule(TypedDict):
 class SearchResponse(TypedDict):
     """What a text leads to, at most 8 of each kind."""
 
-    jobs: list[ChildJob]
+    jobs: list[FoundJob]
     dead_letters: list[FoundDeadLetter]
     queues: list[str]
     job_types: list[str]

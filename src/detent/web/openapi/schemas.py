@@ -106,7 +106,7 @@ def list_model(returned: Any) -> Any:
     fields: dict[str, Any] = {"items": (_with_models(items), ...), "next_cursor": (str | None, Field(description=last))}
     if is_page and len(get_args(returned)) > 2:
         description = "Everything newer was searched; null: everything was."
-        fields["searched_until"] = (Timestamp | None, Field(description=description))
+        fields["searched_until"] = (Union[Timestamp, None], Field(description=description))  # noqa: UP007
     return create_model(f"{item_type(returned).__name__}List", **fields)
 
 

@@ -115,7 +115,7 @@ export interface ErrorGroupList extends Page<ErrorGroup> {
 
 /** What the command palette finds. */
 export interface SearchResult {
-  jobs: ChildJob[];
+  jobs: { id: string; job_type: string; status: string }[];
   dead_letters: { dlq_id: string; job_type: string }[];
   queues: string[];
   job_types: string[];

@@ -153,7 +153,7 @@ async def search_everything(request: ApiRequest, query: Annotated[SearchQuery, Q
     """
     result = await search(request.engine, query.q.strip())
     return {
-        "jobs": [show(responses.ChildJob, job) for job in result.jobs],
+        "jobs": [show(responses.FoundJob, job) for job in result.jobs],
         "dead_letters": [{"dlq_id": item.id, "job_type": item.job_type} for item in result.dead_letters],
         "queues": result.queues,
         "job_types": result.job_types,

@@ -8,11 +8,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from detent.core.access import Power
+from detent.core.contract.model import Phase
 from detent.core.errors import IdempotencyConflict, InvalidInput
+from detent.core.job import Job
 from detent.engine import Engine, Submission
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
-from detent.engine.reads.views import NEWEST, LogCursor
+from detent.engine.reads.views import NEWEST, LogCursor, progress_view
 from detent.engine.reads.why import Why
 from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
@@ -123,16 +125,28 @@ def _whole_number(value: Any) -> Any:
 
 
 @router.route_for("GET", "/jobs", Power.READ)
-async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Searched[responses.Job]:
+async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Searched[responses.ListedJob]:
     """List jobs, newest first.
 
     A filter searches a bounded number of jobs per request, so that a page may be short or empty: `searched_until` says
     how far it looked; continue with next_cursor until it is null.
     """
     if query.id is not None:
-        return searched([request.job_view(job) for job in await request.engine.jobs.get_many(query.id)], None)
+        return searched(await _listed(request, await request.engine.jobs.get_many(query.id)), None)
     page, cursor = await request.engine.jobs.page(query.filter(request.caller))
-    return searched([request.job_view(job) for job in page], cursor)
+    return searched(await _listed(request, page), cursor)
+
+
+async def _listed(request: ApiRequest, jobs: list[Job]) -> list[responses.ListedJob]:
+    """The jobs, the running ones with their progress."""
+    running = [job.id for job in jobs if job.phase is Phase.LEASED]
+    reports = await request.engine.store.read(lambda tx: tx.output.progress_of(running)) if running else {}
+    views: list[Any] = []
+    for job in jobs:
+        report = reports.get(job.id)
+        current = report if report is not None and report.execution_no == job.execution_no else None
+        views.append(request.job_view(job, progress=progress_view(current, payloads=request.shows_payloads)))
+    return views
 
 
 @router.route_for(
