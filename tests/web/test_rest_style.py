@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from detent.web.http.route import ApiRoute
+from detent.web.openapi.examples import EXAMPLES
 from support.web.api import API, Api, code
 from support.web.openapi_file import PATH
 
@@ -68,6 +69,48 @@ def test_objects_say_whether_they_are_open_and_times_have_a_format() -> None:
     assert SCHEMAS["Submission.standard"]["properties"]["payload"]["additionalProperties"] is True
 
 
+def test_no_field_has_a_default_in_its_schema() -> None:
+    """openapi-typescript makes such fields required."""
+    for name, schema in SCHEMAS.items():
+        for field, part in schema.get("properties", {}).items():
+            assert "default" not in part, f"{name}.{field}"
+    assert "Default: 30.0." in SCHEMAS["ClaimRequest"]["properties"]["lease_seconds"]["description"]
+
+
+def test_headers_and_the_event_stream_are_in_the_document() -> None:
+    rows = operations()
+    headers = {name: {part["name"] for part in row.get("parameters", ())} for name, row in rows.items()}
+    assert "Idempotency-Key" in headers["POST /api/v1/jobs"] and "Idempotency-Key" not in headers["POST /api/v1/tokens"]
+    assert "If-None-Match" in headers["GET /api/v1/jobs/{job_id}"]
+    assert "ETag" in rows["GET /api/v1/jobs/{job_id}"]["responses"]["200"]["headers"]
+    assert {"RateLimit", "RateLimit-Policy", "X-Request-Id"} <= rows["GET /api/v1/jobs"]["responses"]["200"][
+        "headers"
+    ].keys()
+    stream = rows["GET /api/v1/events/stream"]
+    assert "text/event-stream" in stream["responses"]["200"]["content"]
+    assert any(part["in"] == "header" and part["name"] == "last-event-id" for part in stream["parameters"])
+
+
+async def test_the_examples_of_the_document_are_accepted(api: Api) -> None:
+    bodies = {
+        name: row["requestBody"]["content"]["application/json"]["example"]
+        for name, row in operations().items()
+        if "example" in row.get("requestBody", {}).get("content", {}).get("application/json", {})
+    }
+    assert len(bodies) == len(EXAMPLES) >= 20
+    job = await api.submit()
+    boss = await api.person("boss", "admin")
+    values = {"job_id": job["id"], "name": "billing", "tenant": "acme", "reference": "nightly-report"}
+    held = ("heartbeat", "settle", "approve", "signal", "requeue", "backfill")
+    order = sorted(bodies, key=lambda name: name.count("/"))  # what an example refers to is created first
+    for name in order:
+        method, path = name.split()
+        answer = await boss.request(method, path.format(**values), json=bodies[name])
+        allowed = (200, 201) if not path.endswith(held) else (200, 201, 400, 404, 409, 422)
+        assert answer.status_code in allowed, (name, answer.text)
+        assert answer.json().get("code") != "INPUT_INVALID", (name, answer.text)
+
+
 async def test_unknown_and_repeated_query_parameters_are_refused_everywhere(api: Api) -> None:
     job = await api.submit()
     for route in api.app.router.routes:
@@ -86,7 +129,7 @@ async def test_fields_leaves_out_the_others(api: Api) -> None:
     job = await api.submit(payload={"n": 1})
     for query in ("fields=id,status", "fields=id&fields=status"):
         answer = (await api.open.get(f"{API}/jobs?{query}")).json()
-        assert answer == {"items": [{"id": job["id"], "status": "queued"}], "next_cursor": None}
+        assert answer["items"] == [{"id": job["id"], "status": "queued"}] and answer["next_cursor"] is None
     (whole,) = (await api.open.get(f"{API}/jobs")).json()["items"]
     assert whole["payload"] == {"n": 1}
     (event,) = (await api.open.get(f"{API}/jobs/{job['id']}/events?fields=event")).json()["items"]

@@ -6,9 +6,9 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.stores.sqlite.store import SqliteStore
 from detent.web.app import create_app
-from detent.web.http.route import ROLES
 from detent.web.http.settings import Settings
 from detent.web.openapi.document import document
+from detent.web.openapi.schemas import ROLES
 
 from .markdown import WARNING, cell, code, sentence, table
 

@@ -85,7 +85,7 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str |
     return text.rstrip("\n") if text else None
 
 
-_EVENT_FIELDS = ("event", "error_code", "retry_in_seconds", "dlq_id", "blocked_seconds")
+_EVENT_FIELDS = ("event", "error_code", "retry_in_seconds", "dlq_id", "blocked_seconds", "request_id")
 _FIELDS = ("job_id", "job_type", "queue", "tenant_id", "execution_no", "trace_id")
 
 

@@ -14,6 +14,7 @@ from starlette.routing import Match
 from detent.engine import Engine
 from detent.web.http.headers import SecurityHeaders
 from detent.web.http.problems import problem_of
+from detent.web.http.requests import REQUEST_ID, RequestMiddleware
 from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
@@ -60,6 +61,7 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.state.web = web
     app.add_middleware(SecurityHeaders, proxies=web.proxies)
+    app.add_middleware(RequestMiddleware)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _problem_response)
     for module in (*API, *DASHBOARD):
@@ -69,7 +71,7 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
 
 
 async def _problem_response(request: Request, error: Exception) -> Response:
-    response = problem_of(error)
+    response = problem_of(error, request.scope.get(REQUEST_ID))
     if response.status_code == 405:
         response.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return response
@@ -80,4 +82,5 @@ def _methods(request: Request) -> set[str]:
     routes = [route for route in request.app.router.routes if isinstance(route, ApiRoute)]
     matching = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
     exact = [route for route in matching if not route.param_convertors]
-    return {method for route in exact or matching for method in route.methods or ()}
+    methods = {method for route in exact or matching for method in route.methods or ()}
+    return methods | ({"HEAD"} if "GET" in methods else set())

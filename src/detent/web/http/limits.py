@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
@@ -115,6 +116,15 @@ class RateLimiter:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         self._full_at[caller] = full_at
         return True
+
+    def headers(self, caller: str) -> list[tuple[bytes, bytes]]:
+        """RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers): how many requests the caller has left,
+        and in how many seconds it has all of them again."""
+        wait = max(0.0, self._full_at.get(caller, 0.0) - self._clock.monotonic())
+        left = max(0, floor((self._burst_seconds - wait) * self._rate + _ROUNDING_SECONDS))
+        policy = f'"requests";q={floor(self._rate * self._burst_seconds)};w={ceil(self._burst_seconds)}'
+        state = f'"requests";r={left};t={ceil(wait)}'
+        return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]
 
     def give_back(self, *callers: str) -> None:
         """Count one request less of each caller."""

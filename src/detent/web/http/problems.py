@@ -8,13 +8,12 @@ from starlette.exceptions import HTTPException
 
 from detent.core.errors import DetentError, InvalidInput
 from detent.system.error_links import error_link
-from detent.system.ids import RandomIds
 
 from .json_response import JsonResponse
+from .requests import new_request_id
 
 log = logging.getLogger("detent.web")
 MEDIA = "application/problem+json"
-_ids = RandomIds()
 _ROUTING = {
     404: ("ROUTE_NOT_FOUND", "no such endpoint; /docs lists all endpoints"),
     405: (
@@ -32,16 +31,12 @@ class RetryLater(DetentError):
     retryable = True
 
 
-def new_trace() -> str:
-    return f"req-{_ids.job()}"
-
-
 def problem_of(error: Exception, trace_id: str | None = None) -> JsonResponse:
     """The problem+json response for any exception. An unexpected one becomes a 500 that shows its trace_id only.
 
     Extra members that are named like a member of the standard are renamed, see `_RESERVED`.
     """
-    trace_id = trace_id or new_trace()
+    trace_id = trace_id or new_request_id()
     refusal = _refusal_of(error, trace_id)
     status = refusal.http_status
     body = {
@@ -74,9 +69,9 @@ def _refusal_of(error: Exception, trace_id: str) -> DetentError:
         return DetentError(detail, code=code, http_status=error.status_code)
     if isinstance(error, DetentError):
         if error.http_status >= 500:
-            log.warning("%s %s", trace_id, error)
+            log.warning("%s %s", trace_id, error, extra={"request_id": trace_id})
         return error
-    log.error("%s: unhandled exception in a request", trace_id, exc_info=error)
+    log.error("%s: unhandled exception in a request", trace_id, exc_info=error, extra={"request_id": trace_id})
     return DetentError("unhandled exception", code="INTERNAL")
 
 

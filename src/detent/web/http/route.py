@@ -11,6 +11,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope as AsgiScope
 
 from detent.core.access import WARNED, Power, Scope, least_roles
 from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
@@ -24,6 +26,8 @@ from detent.engine.reads.responses import JsonObject
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.prepare import Submitted
 from detent.web.openapi.schemas import (
+    IDEMPOTENCY_KEY,
+    ROLES,
     ReasonRequest,
     is_list_type,
     list_model,
@@ -38,7 +42,8 @@ from .authentication import SAFE, Caller
 from .idempotency import ViewReference, run_idempotent
 from .json_response import JsonResponse
 from .limits import is_json, read_body, strict_json
-from .problems import new_trace, problem_of
+from .problems import problem_of
+from .requests import ADDED_HEADERS, REQUEST_ID, path_parameters
 from .state import Web
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -47,8 +52,6 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Mapping[str, Any])
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
-ROLES = "x-detent-roles"
-"""In OpenAPI: the least roles that may call the operation; roles that include one of them may as well."""
 _LATE_SECONDS = 0.1
 _LIST_KEYS = ("items", "next_cursor", "searched_until")
 _EMPTY_BODIES = (b"", b"{}", b"null")
@@ -141,8 +144,16 @@ class ApiRoute(APIRoute):
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
         self.keeps_answer = self.needs not in _NOT_KEPT and "/tokens" not in self.path
+        if "POST" in (self.methods or ()) and self.keeps_answer and self.openapi_extra is not None:
+            self.openapi_extra.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
         self._query_parameters = _query_parameters(self) if self.include_in_schema else None
         """Name -> whether it may be repeated. None for pages, whose parameters are for their scripts."""
+
+    def matches(self, scope: AsgiScope) -> tuple[Match, AsgiScope]:
+        match, child = super().matches(scope)
+        if match is not Match.NONE:
+            child["path_params"] = path_parameters(scope, child["path_params"])
+        return match, child
 
     def get_route_handler(self) -> Handler:
         handler = super().get_route_handler()
@@ -150,7 +161,7 @@ class ApiRoute(APIRoute):
         async def apply_policy(request: Request) -> Response:
             api_request = ApiRequest(request.scope, request.receive)
             api_request.web = request.app.state.web
-            api_request.trace_id, api_request.views = new_trace(), {}
+            api_request.trace_id, api_request.views = request.scope[REQUEST_ID], {}
             try:
                 if request.method in SAFE:
                     return await run_watched(api_request.web, self._admit_and_handle(api_request, handler))
@@ -176,7 +187,11 @@ class ApiRoute(APIRoute):
         request.caller = caller = await web.authenticator.authenticate(request, request.method)
         if not caller.may(self.needs):
             raise Forbidden(_missing_power(caller, self.needs))
-        web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
+        name = caller.token_id or (request.client.host if request.client else "")
+        try:
+            web.rate_limiter.take(name)
+        finally:
+            request.scope[ADDED_HEADERS].extend(web.rate_limiter.headers(name))
         request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads, reach=caller.reach)
 
     def _check_query(self, request: ApiRequest) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import DetentError
@@ -19,9 +20,10 @@ from detent.web.live.verification import Verifier
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
 
-from .authentication import Authenticator
+from .authentication import Authenticator, Caller
 from .commit_watch import CommitWatch
 from .limits import RateLimiter
+from .problems import RetryLater
 from .proxies import Proxies
 from .settings import Settings
 
@@ -66,7 +68,7 @@ class Web:
         self.unfinished_bytes = 0
         """Bytes of request bodies that have not arrived completely."""
         self.streams: Counter[str] = Counter()
-        """The number of event streams of each caller."""
+        """The number of event streams and waiting requests of each caller."""
         self._started = False
 
     async def engine(self) -> Engine:
@@ -81,6 +83,23 @@ class Web:
             if self.settings.record:
                 self.start(record(engine), "record")
         return engine
+
+    @contextmanager
+    def stream_slot(self, caller: Caller) -> Iterator[None]:
+        """Count an event stream or a request that waits for a job. Raises RetryLater (503) if there are too many."""
+        streams, key = self.streams, caller.token_id or caller.person
+        limits = (self.settings.max_streams, self.settings.max_streams_per_caller)
+        for number, limit in zip((streams.total(), streams[key]), limits, strict=True):
+            if number >= limit:
+                message = f"there are already {limit} event streams and waiting requests; close some, or retry later"
+                raise RetryLater(message, code="STREAMS_FULL", http_status=503)
+        streams[key] += 1
+        try:
+            yield
+        finally:
+            streams[key] -= 1
+            if not streams[key]:
+                del streams[key]
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         """Start a background task."""

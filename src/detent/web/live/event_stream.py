@@ -4,11 +4,12 @@ import asyncio
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from detent.core.contract.model import Contract
+from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError
 from detent.engine.payload_access import redact_entry, redact_job
 from detent.engine.reads.views import event_view, published
@@ -43,6 +44,8 @@ class Frame:
     contract: str
     job_id: str
     has_envelopes: bool
+    is_final: bool
+    """Whether the job is finished after this event."""
     full: bytes
     redacted: bytes
 
@@ -66,6 +69,7 @@ class EventTail:
         self._has_new_frames = asyncio.Event()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._job_watches: dict[str, set[asyncio.Event]] = {}
         self.listeners = 0
 
     async def follow(
@@ -95,6 +99,22 @@ class EventTail:
                     yield f"id: {max(position, self._head)}\n: beat\n\n".encode()
         finally:
             self.listeners -= 1
+
+    @asynccontextmanager
+    async def watch_end(self, job_id: str) -> AsyncIterator[asyncio.Event]:
+        """An Event that is set when the tail reads that the job is finished. Watching needs no query of its own; read
+        the job within the context, because it may have finished before."""
+        ended = asyncio.Event()
+        self._job_watches.setdefault(job_id, set()).add(ended)
+        self.listeners += 1
+        try:
+            await self._ensure_running()
+            yield ended
+        finally:
+            self.listeners -= 1
+            self._job_watches[job_id].discard(ended)
+            if not self._job_watches[job_id]:
+                del self._job_watches[job_id]
 
     async def _read_after(self, after: Position) -> tuple[list[Frame], Position]:
         engine = await self._web.engine()
@@ -140,6 +160,9 @@ class EventTail:
         self._head = max(self._head, position)
         if len(self._frames) > 2 * _MAX_FRAMES or self._bytes > _MAX_FRAME_BYTES:
             self._drop_older_half()
+        for frame in frames if self._job_watches else ():
+            for ended in self._job_watches.get(frame.job_id, ()) if frame.is_final else ():
+                ended.set()
         if frames:
             notified, self._has_new_frames = self._has_new_frames, asyncio.Event()
             notified.set()
@@ -179,8 +202,8 @@ def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
     full = _encode(contract, tail_event)
     redacted = _encode(contract, TailEvent(tail_event.position, redact_entry(event), redact_job(job)))
     names = (job.tenant_id, job.queue, job.job_type, job.contract, job.id)
-    has_envelopes = contract.envelope is not None
-    return Frame(tail_event.position, *names, has_envelopes, full, full if redacted == full else redacted)
+    has_envelopes, is_final = contract.envelope is not None, job.phase is Phase.FINAL
+    return Frame(tail_event.position, *names, has_envelopes, is_final, full, full if redacted == full else redacted)
 
 
 def _encode(contract: Contract, tail_event: TailEvent) -> bytes:

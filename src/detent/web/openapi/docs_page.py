@@ -1,10 +1,13 @@
 """The page at /docs: prepares the OpenAPI document for the template `api_docs.html`."""
 
+import json
+import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from detent.web.http.route import ROLES
 from detent.web.pages.shell import templates
+
+from .schemas import ROLES
 
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _BOUNDS = ("enum", "const", "maxLength", "minimum", "maximum")
@@ -49,11 +52,24 @@ def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any
                 "method": method,
                 "path": path,
                 "roles": operation[ROLES],
+                "summary": operation["summary"],
+                "example": _example(method, path, operation),
                 "description": operation.get("description") or operation["summary"],
                 "rows": list(_operation_rows(operation, document["components"]["responses"])),
             }
             groups.setdefault((operation.get("tags") or ["other"])[0], []).append(shown)
     return groups
+
+
+def _example(method: str, path: str, operation: dict[str, Any]) -> str:
+    """A call with curl, to a server at the default address."""
+    parts = ["curl"] + (["-X", method.upper()] if method != "get" else [])
+    if operation.get("security"):
+        parts += ["-H", "'Authorization: Bearer TOKEN'"]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+    if body is not None:
+        parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
+    return " ".join([*parts, shlex.quote(f"127.0.0.1:8400{path}")])
 
 
 def _operation_rows(operation: dict[str, Any], shared: dict[str, Any]) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """The OpenAPI document: generated from the routes; the schema of a job submission from the tables of the contracts."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,16 +13,22 @@ from detent.core.options.job_options import JobOptions
 from detent.core.options.option import NAME, REST, JsonSchema, options_of
 from detent.version import __version__
 
-from .schemas import PROBLEM_MEDIA, PROBLEMS, Problem
+from .examples import EXAMPLES
+from .schemas import HEADERS, IDEMPOTENCY_KEY, PROBLEM_MEDIA, PROBLEMS, ROLES, Problem
 
 SUBMISSION_OPTIONS = options_of(JobOptions, REST)
 
+_PROBLEM_HEADERS: dict[int | str, tuple[str, ...]] = {
+    401: ("WWW-Authenticate",),
+    429: ("RateLimit", "RateLimit-Policy", "Retry-After"),
+    503: ("Retry-After",),
+}
+_CREATES = ("submitJob", "submitTask")
 ABOUT = (
     "Detent is a durable job engine; the contract of a job defines its statuses and legal transitions. "
     "Authentication: send a token as `Authorization: Bearer TOKEN`. Errors are application/problem+json with a stable "
-    "`code`. Every POST accepts an Idempotency-Key header: a repeated request gets the stored response and changes "
-    "nothing again; 422 if the key was used with another request, 409 while the first request runs. "
-    "GET /api/v1/events/stream sends all status changes as server-sent events and resumes after Last-Event-ID."
+    "`code`. Lists are {items, next_cursor}; unknown fields and query parameters are refused. An X-Request-Id is "
+    "echoed and is in errors and logs. HEAD works wherever GET does. Names in paths are percent-encoded, `/` as %2F."
 )
 
 
@@ -39,12 +46,22 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
         "oneOf": [{"$ref": f"#/components/schemas/{variant}"} for variant in variants],
     }
     schemas |= variants
+    schemas["ChildSubmission"] = {
+        "type": "object",
+        "description": "A job to submit as the child of another; its name is unique among the children of that job.",
+        "required": ["name"],
+        "additionalProperties": False,
+        "properties": {"name": NAME, "job_type": NAME, **_option_fields()},
+    }
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     openapi["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     _use_references(openapi)
     for operation in (operation for methods in openapi["paths"].values() for operation in methods.values()):
         operation["responses"].pop("default", None)
+        _add_headers(operation)
+        if operation["operationId"] in EXAMPLES:
+            operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[operation["operationId"]]
         if is_open:
             operation.pop("security", None)
     return openapi
@@ -53,7 +70,11 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
 def _use_references(openapi: dict[str, Any]) -> None:
     """Declare each error response once, and leave out the titles that pydantic makes of the names of fields."""
     components = openapi["components"]
-    components["responses"] = {f"Problem{status}": response for status, response in PROBLEMS.items()}
+    components["headers"] = HEADERS
+    components["responses"] = {
+        f"Problem{status}": {**response, "headers": _headers("X-Request-Id", *_PROBLEM_HEADERS.get(status, ()))}
+        for status, response in PROBLEMS.items()
+    }
     for path in openapi["paths"].values():
         for operation in path.values():
             responses = operation["responses"]
@@ -63,6 +84,33 @@ def _use_references(openapi: dict[str, Any]) -> None:
     _drop_titles(openapi["paths"])
     for schema in components["schemas"].values():
         _drop_titles(schema)
+        for field in schema.get("properties", {}).values():
+            _describe_default(field)
+
+
+def _add_headers(operation: dict[str, Any]) -> None:
+    """Document the headers of the responses that are no errors."""
+    names = ["X-Request-Id"]
+    if operation[ROLES]:
+        names += ["RateLimit", "RateLimit-Policy", "Detent-Token-Expires"]
+    if any(parameter["name"] == IDEMPOTENCY_KEY["name"] for parameter in operation.get("parameters", ())):
+        names.append("Idempotency-Replayed")
+    for status, response in operation["responses"].items():
+        if "$ref" not in response:
+            more = ["ETag"] if "304" in operation["responses"] else []
+            more += ["Location"] if status in ("200", "201") and operation["operationId"] in _CREATES else []
+            response["headers"] = _headers(*names, *more)
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _describe_default(field: dict[str, Any]) -> None:
+    """Move the default of a field to its description: openapi-typescript makes fields with a default required."""
+    default = field.pop("default", None)
+    if default is not None:
+        field["description"] = f"{field.get('description', '')} Default: {json.dumps(default)}.".strip()
 
 
 def _drop_titles(part: Any) -> None:
@@ -82,8 +130,7 @@ def _variant(name: str) -> str:
 def _fields(contract: Contract) -> dict[str, Any]:
     """The schema of a submission under this contract, from its rules for keys, retries, tasks, holds and deadlines."""
     default = contract.name == DEFAULT
-    fields: dict[str, Any] = {"job_type": NAME}
-    fields |= {name: {**nullable(row.schema), "description": row.help} for name, row in SUBMISSION_OPTIONS.items()}
+    fields: dict[str, Any] = {"job_type": NAME, **_option_fields()}
     fields["contract"] = {"enum": [contract.name, None]} if default else {"const": contract.name}
     fields["idempotency_key"]["maxLength"] = contract.keys.max_length
     if contract.retry.frozen:
@@ -103,6 +150,10 @@ def _fields(contract: Contract) -> dict[str, Any]:
         "additionalProperties": False,
         "properties": fields,
     }
+
+
+def _option_fields() -> dict[str, Any]:
+    return {name: {**nullable(row.schema), "description": row.help} for name, row in SUBMISSION_OPTIONS.items()}
 
 
 def nullable(schema: JsonSchema) -> dict[str, Any]:

@@ -21,6 +21,8 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PR
 Prose = Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*$")]
 VISIBLE = r"^[!-~]+$"
 T = TypeVar("T")
+ROLES = "x-detent-roles"
+"""In OpenAPI: the least roles that may call the operation; roles that include one of them may as well."""
 Several = Annotated[list[T], Field(min_length=1, max_length=50)]
 """A filter with several values, any of which may match; in a query the parameter is repeated: `?queue=a&queue=b`."""
 Timestamp = Annotated[
@@ -176,7 +178,7 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong and what to do.")
     code: str = Field(description="Stable error code, to be compared by programs.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
-    trace_id: str = Field(description="Id of this request in the server log.")
+    trace_id: str = Field(description="Id of this request, in the header X-Request-Id and in the server log.")
 
 
 _PROBLEM_DESCRIPTIONS = {
@@ -206,6 +208,48 @@ _OF_READS = (401, 403, 404, 422, 429, 503)
 def problems_of(method: str) -> dict[int | str, dict[str, Any]]:
     """The errors that a request with this method can have."""
     return {status: PROBLEMS[status] for status in PROBLEMS if method != "GET" or status in _OF_READS}
+
+
+def _header(description: str, example: str | None = None) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}} | ({"example": example} if example else {})
+
+
+HEADERS = {
+    "X-Request-Id": _header(
+        "The id of this request: the X-Request-Id that the client sent if it is 1 to 128 visible ASCII characters, "
+        "else a new one.",
+    ),
+    "RateLimit-Policy": _header("How many requests (q) the token may send within w seconds.", '"requests";q=10000;w=2'),
+    "RateLimit": _header("How many requests are left (r); in t seconds all of them.", '"requests";r=9999;t=1'),
+    "Retry-After": _header("Seconds to wait before the request is repeated.", "1"),
+    "WWW-Authenticate": _header("Always Bearer.", "Bearer"),
+    "Detent-Token-Expires": _header("When the token expires, if that is within 14 days."),
+    "ETag": _header("Changes with every change of the object; for If-None-Match."),
+    "Idempotency-Replayed": _header("true if the response to an earlier request with the Idempotency-Key is repeated."),
+    "Location": _header("The path of the created object."),
+}
+
+
+def header_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """An optional request header, for the OpenAPI document."""
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+IDEMPOTENCY_KEY = header_parameter(
+    "Idempotency-Key",
+    "A repeated request with the same key gets the stored response and changes nothing again. 422 if the key was used "
+    "with another request, 409 while the first request runs.",
+    minLength=1,
+    maxLength=255,
+    pattern=VISIBLE,
+)
+IF_NONE_MATCH = header_parameter("If-None-Match", "The ETag of an earlier response: 304 if nothing has changed since.")
 
 
 class ReasonRequest(RequestBody):

@@ -18,7 +18,7 @@ from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page, Paged, Selection
 
 router = Router(tags=["schedules"])
-Reference = Annotated[str, schemas.in_path("The schedule's name or id.", r"^[^\x00-\x1f\x7f/]+$")]
+Reference = Annotated[str, schemas.in_path("The schedule's name or id.", schemas.PRINTABLE)]
 BackfillResponse = responses.answer_of("BackfillResponse", Backfill, dry_run=bool)
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
 

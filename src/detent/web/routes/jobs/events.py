@@ -15,6 +15,7 @@ from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
 from detent.web.http.problems import RetryLater, problem_of
+from detent.web.http.requests import IS_HEAD, disconnected
 from detent.web.http.route import ApiRequest, Router
 from detent.web.live.event_stream import FellBehind, Frame, FrameEncoder, FrameFilter, encode_envelope, encode_event
 from detent.web.openapi import schemas
@@ -27,6 +28,18 @@ _HEADERS = [
 ]
 _END_SECONDS = 1.0
 _POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
+
+
+_STREAM = {
+    "description": "Server-sent events without end: id is the position to resume at, event the name, data a JSON "
+    "object with job_id, job_type, contract, queue, tenant_id and the fields of the schema Event.",
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": 'id: 4711\nevent: job.claimed\ndata: {"job_id":"01a1dd37-…","seq":2}\n\n',
+        }
+    },
+}
 
 
 class EventStreamFilter(schemas.QueryParameters):
@@ -51,8 +64,7 @@ class EventStreamFilter(schemas.QueryParameters):
     "GET",
     "/events/stream",
     Power.READ,
-    responses={200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}},
-    include_in_schema=False,  # OpenAPI cannot describe an endless response; docs/reference/rest.md does
+    responses={200: _STREAM},
 )
 async def stream_events(
     request: ApiRequest,
@@ -96,24 +108,18 @@ class EventStreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count and send the stream. The count is taken here, because nothing runs between the check and the count."""
-        streams, caller, settings = self._request.web.streams, self._request.caller, self._settings
-        key = caller.token_id or caller.person
-        for number, limit in ((streams.total(), settings.max_streams), (streams[key], settings.max_streams_per_caller)):
-            if number >= limit:
-                message = f"there are already {limit} event streams; close some, or retry later"
-                full = RetryLater(message, code="STREAMS_FULL", http_status=503)
-                return await problem_of(full, self._request.trace_id)(scope, receive, send)
-        streams[key] += 1
+        if scope[IS_HEAD]:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            return await send({"type": "http.response.body", "body": b""})
         try:
-            await self._run(receive, send)
-        finally:
-            streams[key] -= 1
-            if not streams[key]:
-                del streams[key]
+            with self._request.web.stream_slot(self._request.caller):
+                await self._run(receive, send)
+        except RetryLater as error:
+            await problem_of(error, self._request.trace_id)(scope, receive, send)
 
     async def _run(self, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        ends = (_disconnected(receive), self._stopping.wait(), self._token_invalid())
+        ends = (disconnected(receive), self._stopping.wait(), self._token_invalid())
         tasks = {writing, *map(asyncio.ensure_future, ends)}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -155,8 +161,3 @@ class EventStreamResponse(Response):
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,5 +1,6 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
+import asyncio
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,8 +20,10 @@ from detent.engine.reads.why import Why
 from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
+from detent.web.http.requests import disconnected
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
+from detent.web.openapi.schemas import IF_NONE_MATCH, QueryParameters
 
 from .filters import JobFilter, JobId, Page, Paged, Searched, etag_response, searched
 
@@ -149,6 +152,10 @@ async def _listed(request: ApiRequest, jobs: list[Job]) -> list[responses.Listed
     return views
 
 
+class WaitQuery(QueryParameters):
+    wait: float = Field(0, ge=0, le=20, description="Wait up to this many seconds until the job is finished.")
+
+
 @router.route_for(
     "GET",
     "/jobs/{job_id}",
@@ -157,13 +164,39 @@ async def _listed(request: ApiRequest, jobs: list[Job]) -> list[responses.Listed
         200: responses.Job,
         304: {"description": "Not changed since the response with the ETag in If-None-Match"},
     },
+    extra={"parameters": [IF_NONE_MATCH]},
 )
-async def get_job(request: ApiRequest, job_id: JobId) -> Response:
+async def get_job(request: ApiRequest, job_id: JobId, query: Annotated[WaitQuery, Query()]) -> Response:
     """Get a job. Its ETag changes with every change of the job; send it as If-None-Match to get 304 until then.
 
-    404 JOB_NOT_FOUND if it does not exist.
+    With `wait`, the answer comes when the job is finished, at the latest after so many seconds. 404 JOB_NOT_FOUND if it
+    does not exist, 503 STREAMS_FULL if too many requests wait.
     """
-    return etag_response(request, request.job_view(await request.engine.jobs.get(job_id)))
+    job = await request.engine.jobs.get(job_id)
+    if query.wait and job.phase is not Phase.FINAL:
+        job = await _wait_until_finished(request, job, query.wait)
+    return etag_response(request, request.job_view(job))
+
+
+async def _wait_until_finished(request: ApiRequest, job: Job, seconds: float) -> Job:
+    """The job when it is finished, or after so many seconds. Ends early if the client disconnects or the server stops.
+
+    The event tail of this process wakes the request, so that waiting requests do not query the database.
+    """
+    web, jobs = request.web, request.engine.jobs
+    with web.stream_slot(request.caller):
+        async with web.event_tail.watch_end(job.id) as ended:
+            job = await jobs.get(job.id)
+            if job.phase is Phase.FINAL:
+                return job
+            ends = (ended.wait(), web.stopping.wait(), disconnected(request.receive))
+            tasks = [asyncio.ensure_future(end) for end in ends]
+            try:
+                await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+    return await jobs.get(job.id)
 
 
 class EventPageQuery(Page):

@@ -23,13 +23,7 @@ from .worker import LeaseToken, require_worker
 
 router = Router(tags=["worker"])
 MAX_CHILDREN = 500
-_CHILD = {
-    "description": "A submission, and the name of the child, which is unique among the children of the job.",
-    "allOf": [
-        {"$ref": "#/components/schemas/Submission"},
-        {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "maxLength": 200}}},
-    ],
-}
+_CHILD = {"$ref": "#/components/schemas/ChildSubmission"}
 
 
 class StepRequest(LeaseToken):
