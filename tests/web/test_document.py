@@ -1,5 +1,6 @@
 """The OpenAPI document compared with the server by schemathesis, with all checks."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -28,9 +29,12 @@ def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     assert program, "schemathesis is not installed; it is a development dependency"
     with serving(folder, url, DETENT_INTERNAL="1") as at:
+        write_document(folder / "st.json", at)
         arguments = [
             "run",
-            f"{at}/openapi.json",
+            "st.json",
+            "--url",
+            at,
             "-H",
             f"Authorization: Bearer {token}",
             "--checks",
@@ -38,7 +42,8 @@ def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options
             "--seed",
             "5",
         ]
-        arguments += ["--exclude-path-regex", "/revoke$"]  # schemathesis would revoke its own token
+        # schemathesis would revoke its own token, and the stream has no end
+        arguments += ["--exclude-path-regex", "(/revoke|/events/stream)$"]
         process = subprocess.run(
             [program, "--config-file", "st.toml", *arguments, "--request-timeout", "30", *options],
             cwd=folder,
@@ -47,6 +52,15 @@ def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": SOURCES, "HOME": str(folder)},
         )
     return process.stdout + process.stderr
+
+
+def write_document(path: Path, at: str) -> None:
+    """The document without Idempotency-Key: schemathesis sends one key with several bodies, which is refused."""
+    document = httpx.get(f"{at}/openapi.json").json()
+    for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
+        parameters = operation.get("parameters", [])
+        operation["parameters"] = [part for part in parameters if part["name"] != "Idempotency-Key"]
+    path.write_text(json.dumps(document))
 
 
 @pytest.mark.long
