@@ -230,6 +230,8 @@ async def test_steps_progress_and_log_lines(api: Api) -> None:
     assert await api.engine.store.write(lambda tx: store_lines(tx.output, claimed, lines, 1))
     detail = await get_json(api, f"jobs/{job['id']}/detail")
     assert detail["steps"] == 5 and detail["has_logs"] and detail["progress"]["share"] == 0.25
+    [listed] = (await get_json(api, "jobs"))["items"]
+    assert (listed["progress"]["share"], listed["progress"]["message"]) == (0.25, "a quarter")
     shown = await pages(api, f"jobs/{job['id']}/steps", limit=2)
     assert [step["name"] for page in shown for step in page] == ["s0", "s1", "s2", "s3", "s4"]
     assert shown[0][0]["started_at"] < shown[0][0]["finished_at"] and shown[0][1]["result"] == {"n": 1}
@@ -242,7 +244,8 @@ async def test_steps_progress_and_log_lines(api: Api) -> None:
     followed = await pages(api, f"jobs/{job['id']}/logs", limit=2, cursor="1.0")
     assert [line["message"] for page in followed for line in page] == [f"line {n}" for n in range(1, 6)]
     blind = await api.person("blind", "viewer", payloads=False)
-    for part in ("steps", "logs", "detail", "children"):
-        answer = await blind.get(f"{API}/jobs/{job['id']}/{part}")
+    for part in ("/steps", "/logs", "/detail", "/children", "", "?limit=5"):
+        path = "jobs" if part.startswith("?") else f"jobs/{job['id']}"
+        answer = await blind.get(f"{API}/{path}{part}")
         assert answer.status_code == 200
         assert all(secret not in answer.text for secret in ("quarter", "line 1", '"n":1}')), part
