@@ -9,8 +9,8 @@ import { fill, h, s } from "../core/dom.js";
 import { jobUrl } from "../core/urls.js";
 import { formatPercent, t } from "../core/words.js";
 
-const NODE_WIDTH = 150, NODE_HEIGHT = 30, COLUMN_GAP = 46, ROW_GAP = 10, MARGIN = 14, MOST_ROWS = 20;
-const LONGEST_NAME = 20, ZOOM_STEP = 1.25, CLOSEST = 4, FARTHEST = 0.15;
+const NODE_WIDTH = 150, NODE_HEIGHT = 30, COLUMN_GAP = 46, ROW_GAP = 10, MARGIN = 14;
+const LONGEST_NAME = 20, ZOOM_STEP = 1.25, CLOSEST = 4, FARTHEST = 0.1, FIRST_FARTHEST = 0.45;
 /** Above this number of edges from one box to the next column, lines would only be a grey area. */
 const MOST_EDGES = 1500;
 
@@ -44,11 +44,16 @@ export function workflowGraph() {
     svg.dataset.scale = view.scale.toFixed(3);
   }
 
-  function fit() {
+  /** @param {number} farthest */
+  function fitTo(farthest) {
     const { width, height } = size();
     const fitting = Math.min(1, width / whole.width, height / whole.height);
-    view = { x: 0, y: 0, scale: Math.max(FARTHEST, fitting) };
+    view = { x: 0, y: 0, scale: Math.max(farthest, fitting) };
     applyView();
+  }
+
+  function fit() {
+    fitTo(FARTHEST);
   }
 
   /**
@@ -127,7 +132,7 @@ export function workflowGraph() {
   new ResizeObserver(() => {
     if (!svg.clientWidth || !boxes.length) return;
     if (fitted) applyView();
-    else fit();
+    else fitTo(FIRST_FARTHEST);
     fitted = true;
   }).observe(svg);
 
@@ -137,7 +142,8 @@ export function workflowGraph() {
    * @param {(child: ChildJob) => boolean} matches others are faded
    */
   function show(children, contracts, matches) {
-    const layout = layoutOf(children);
+    const { width, height } = size();
+    const layout = layoutOf(children, width / height);
     boxes = layout.boxes;
     whole = layout;
     if (!boxes.some(({ child }) => child.id === selected)) selected = boxes[0]?.child.id ?? "";
@@ -148,18 +154,22 @@ export function workflowGraph() {
       boxes.map((box) => boxNode(box, contracts, matches(box.child), box.child.id === selected)),
     );
     if (hadFocus) select(selected);
-    if (!fitted) fit();
-    else applyView();
+    if (fitted) applyView();
+    else fitTo(FIRST_FARTHEST);
   }
 
   return { node, show };
 }
 
 /**
- * Columns by the longest chain of siblings that a child runs after; a column with many boxes is wrapped.
+ * Columns by the longest chain of siblings that a child runs after; a column with many boxes is wrapped, so that the whole
+ * has about the shape of the drawing area.
  * @param {ChildJob[]} children
+ * @param {number} shape width / height
  */
-function layoutOf(children) {
+function layoutOf(children, shape) {
+  const cell = (NODE_WIDTH + ROW_GAP) / (NODE_HEIGHT + ROW_GAP);
+  const mostRows = Math.max(8, Math.ceil(Math.sqrt((children.length * cell) / shape)));
   const byName = new Map(children.map((child) => [child.name, child]));
   /** @type {Map<string, number>} */
   const ranks = new Map();
@@ -179,12 +189,12 @@ function layoutOf(children) {
   const boxes = [];
   let x = MARGIN, height = 0;
   for (const layer of layers) {
-    for (let start = 0; start < (layer?.length ?? 0); start += MOST_ROWS) {
-      layer.slice(start, start + MOST_ROWS).forEach((child, row) => {
+    for (let start = 0; start < (layer?.length ?? 0); start += mostRows) {
+      layer.slice(start, start + mostRows).forEach((child, row) => {
         boxes.push({ child, x, y: MARGIN + row * (NODE_HEIGHT + ROW_GAP) });
         height = Math.max(height, MARGIN + (row + 1) * (NODE_HEIGHT + ROW_GAP));
       });
-      x += NODE_WIDTH + (start + MOST_ROWS < layer.length ? ROW_GAP : COLUMN_GAP);
+      x += NODE_WIDTH + (start + mostRows < layer.length ? ROW_GAP : COLUMN_GAP);
     }
   }
   return { boxes, width: Math.max(1, x - COLUMN_GAP + MARGIN), height: height + MARGIN };

@@ -4,6 +4,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
+import { hasText, t } from "./words.js";
 
 /** @type {Map<string, Promise<Contract>>} */
 const cache = new Map();
@@ -30,6 +31,13 @@ export async function loadContracts(names) {
   const results = await Promise.all([...new Set(names)].map((name) => loadContract(name).catch(() => null)));
   return new Map(results.flatMap((contract) => (contract ? [[contract.name, contract]] : [])));
 }
+
+/**
+ * What a contract is for; of a built-in one in the viewer's language.
+ * @param {{ name: string, description: string }} contract
+ */
+export const contractDescription = ({ name, description }) =>
+  hasText(`contract.${name}`) ? t(`contract.${name}`) : description;
 
 /**
  * good, bad or neutral for a final status; else the status's phase.

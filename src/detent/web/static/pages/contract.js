@@ -7,7 +7,7 @@ import { badge, card } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
 import { jsonTree } from "../components/json_tree.js";
 import { detailsList, table } from "../components/table.js";
-import { loadContract, statusTone } from "../core/contracts.js";
+import { contractDescription, loadContract, statusTone } from "../core/contracts.js";
 import { fill, h, requireElement } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { idInPath, jobsUrl } from "../core/urls.js";
@@ -69,7 +69,7 @@ function draw(root, contract) {
   const codes = Object.entries(contract.codes);
   fill(
     root,
-    contract.description && h("p", { class: "soft", id: "contract-description" }, contract.description),
+    contract.description && h("p", { class: "soft", id: "contract-description" }, contractDescription(contract)),
     diagramCard(contract),
     h(
       "div",

@@ -5,6 +5,7 @@
 import { tag } from "../components/elements.js";
 import { table } from "../components/table.js";
 import { get } from "../core/api.js";
+import { contractDescription } from "../core/contracts.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { contractUrl } from "../core/urls.js";
@@ -28,7 +29,10 @@ const nameCell = (contract) => [
 function draw(root, { items }) {
   rows ??= table(t("page.contracts"), [
     { label: t("col.name"), cell: nameCell },
-    { label: t("contracts.description"), cell: ({ description }) => h("span", { class: "break" }, description) },
+    {
+      label: t("contracts.description"),
+      cell: (contract) => h("span", { class: "break" }, contractDescription(contract)),
+    },
     { label: t("col.statuses"), class: "number", cell: ({ statuses }) => formatNumber(statuses) },
     { label: t("col.edges"), class: "number", cell: ({ edges }) => formatNumber(edges) },
     { label: t("contracts.max-retries"), class: "number", cell: ({ max_retries }) => formatNumber(max_retries) },
