@@ -114,6 +114,7 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     job = site.submit("fan-out", {"parts": 300}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}")
@@ -159,6 +160,7 @@ def _scale(page: Page) -> float:
     return float(page.locator(".graph").get_attribute("data-scale") or 0)
 
 
+@pytest.mark.long
 def test_children_are_live(site: Site) -> None:
     job = site.submit("fan-out", {"parts": 4}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}")
