@@ -13,7 +13,7 @@ import yaml
 
 from detent.version import __version__
 
-from . import diagrams, llms
+from . import diagrams, llms, search_index
 from .sources import DOCS, ROOT, assemble
 
 SITE = ROOT / "build" / "site"
@@ -43,6 +43,7 @@ def main() -> int:
     target = site / RELEASE
     shutil.rmtree(target, ignore_errors=True)
     build(sources, target)
+    search_index.tune(target, sources)
     llms.write(sources, target, nav_of(sources))
     write_versions(site)
     print(f"built {target / 'index.html'}")
