@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from dashboard.site import CHROMIUM_ARGUMENTS, find_chromium
+from playwright.sync_api import sync_playwright
 
 import detent
 from detent.cli.output import print_error
@@ -14,9 +16,10 @@ from detent.core.errors import NotFound
 from detent.system.error_links import error_link
 from detent.web.http.problems import problem_of
 from detent.web.http.route import PREFIX
+from support.documents.site_search import first_result, served
 from tools.docs import diagrams, error_codes, generated, reference_cli, reference_rest, reference_tables
 from tools.docs.__main__ import RELEASE, nav_of
-from tools.docs.anchors import anchors
+from tools.docs.anchors import anchors, slugify
 from tools.docs.sources import CHINESE, DOCS, ROOT, english_anchors
 
 SOURCE = Path(detent.__file__).parent
@@ -159,3 +162,31 @@ def test_the_diagrams_are_up_to_date() -> None:
     stale = [name for name, drawing in diagrams.pictures().items() if (DOCS / name).read_text("utf-8") != drawing]
     assert stale == [], "run `make docs` and commit the diagrams"
     assert diagrams.imported_folders()["core"] == set()
+
+
+QUESTIONS = (
+    "how do I retry with backoff",
+    "what happens when the worker is killed",
+    "how do I run this on Kubernetes",
+    "how do I test a job",
+    "how do I see why a job is stuck",
+    "can I use it with Django",
+    "how do I upgrade",
+    "how do I delete old jobs",
+    "how many connections does it need",
+    "is it exactly once",
+)
+
+
+@pytest.mark.long
+def test_the_first_result_of_the_search_answers_ten_questions(site: Path) -> None:
+    """The entry of the question itself, on the page of short answers."""
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip("needs Chromium")
+    with served(site) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_ARGUMENTS)
+        page = browser.new_page()
+        first = {question: first_result(page, f"{address}/", question) for question in QUESTIONS}
+        browser.close()
+    assert first == {question: f"start/questions/#{slugify(question)}" for question in QUESTIONS}

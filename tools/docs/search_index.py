@@ -3,7 +3,14 @@
 import json
 from pathlib import Path
 
-BOOSTS = (("start/questions/", 8.0), ("start/", 2.0), ("guides/", 2.0), ("operate/", 2.0), ("adr/", 0.3), ("reference/", 0.7))
+BOOSTS = (
+    ("start/questions/", 8.0),
+    ("start/", 2.0),
+    ("guides/", 2.0),
+    ("operate/", 2.0),
+    ("adr/", 0.3),
+    ("reference/", 0.7),
+)
 """Beginning of an address -> weight of its sections; others have 1."""
 
 

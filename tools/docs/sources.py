@@ -19,6 +19,8 @@ LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"^[ ]*```.*?^[ ]*```[ ]*$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 HIDDEN = re.compile(r"^<!-- (?:setup|check)\b.*?-->\n", re.DOTALL | re.MULTILINE)
 OTHER_LANGUAGE = re.compile(r" ?[（(]?\[(?:中文|English)\]\([^)]*\)[）)]?")
+EXIT_CODE = re.compile(r"^(```console) exit=\d+$", re.MULTILINE)
+"""For the tests; MkDocs does not take a block with it for code."""
 CHINESE = ".zh-CN."
 LANGUAGES = {".py": "python", ".mjs": "javascript", ".sh": "bash", ".toml": "toml"}
 
@@ -57,6 +59,7 @@ def content_of(path: Path, linked: list[Path]) -> bytes:
 
 def page_text(path: Path, linked: list[Path]) -> str:
     text = OTHER_LANGUAGE.sub("", HIDDEN.sub("", path.read_text("utf-8")))
+    text = EXIT_CODE.sub(r"\1", text)
     if CHINESE in path.name:
         for (marks, title), anchor in zip(headings(text), english_anchors(path), strict=True):
             text = text.replace(f"\n{marks} {title}\n", f"\n{marks} {title} {{#{anchor}}}\n", 1)

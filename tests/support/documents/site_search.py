@@ -26,16 +26,22 @@ def served(folder: Path) -> Iterator[str]:
             server.shutdown()
 
 
-def first_results(page: Page, address: str, question: str) -> list[str]:
-    """The paths of the first five results for a question that is typed into the search field."""
+def first_result(page: Page, address: str, question: str) -> str:
+    """The path and section of the first result for a question that is typed into the search field.
+
+    If the page is found with its sections, the section with the highest score is the result.
+    """
     page.goto(address)
     field = page.locator("input.md-search__input")
     field.click()
     expect(page.locator(".md-search-result__meta")).not_to_have_text("Initializing search", timeout=30_000)
-    field.press_sequentially(question)  # the page listens to keys
+    field.fill(question[:-1])
+    field.press(question[-1])  # the page listens to keys; one key, so that there is one query
     expect(page.locator(".md-search-result__meta")).to_contain_text("match", timeout=8_000)
-    links = page.locator(".md-search-result__item > .md-search-result__link")
-    expect(links.first).to_be_attached()
-    page.wait_for_timeout(700)  # results of the last letters replace those of the first
-    found = [links.nth(number).get_attribute("href") or "" for number in range(min(5, links.count()))]
-    return [link.partition("?")[0].removeprefix(address).strip("/") for link in found]
+    item = page.locator(".md-search-result__item").first
+    expect(item).to_be_attached()
+    page.wait_for_timeout(300)
+    links = [link.get_attribute("href") or "" for link in item.locator(".md-search-result__link").all()]
+    sections = [link for link in links if "#" in link] or links
+    path, _, anchor = sections[0].removeprefix(address).partition("#")
+    return f"{path.partition('?')[0]}#{anchor}"
