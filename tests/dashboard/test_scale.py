@@ -62,6 +62,9 @@ def test_every_page_is_fast_with_a_million_jobs(browser: Browser, tmp_path: Path
         fill(tmp_path / "pages.db", job, JOBS)
         paths["filtered"] = "jobs?q=phase%3Aleased"
         paths["by status"] = "jobs?q=queue%3Aorders%20status%3Aqueued"
+        for name in ("worker:nobody", "error:NONE", "trace:none", "parent:none", "since:1h", "longer:1h", "attempts:9"):
+            paths[name] = f"jobs?q={name}"
+        paths["list of dead letters"] = "dead-letters?view=list"
         page = site.sign_in("boss", "")
         expect(page.locator(".tile b").first).not_to_have_text("…", timeout=120_000)
         slow = {}
