@@ -28,6 +28,7 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
   /** @type {Found<Item>} */
   let page = { items: [], next_cursor: null, searched_until: null };
   let replacing = true, version = 0, paused = false, searching = cursors.length === 0, newRows = 0;
+  let searches = 0;
 
   const announcement = h("div", { class: "new-rows", role: "status" });
   const pauseButton = button("", () => {
@@ -57,6 +58,7 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
     cursors = [];
     onCursors(cursors);
     replacing = searching = true;
+    searches = 0;
     version += 1;
     refresh();
   }
@@ -75,20 +77,21 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
     return { rows: items.map((item) => byId.get(keyOf(item)) ?? item), added: added.length };
   }
 
-  async function loadAnew() {
-    let loaded = await loadPage(cursors.at(-1));
-    const current = version;
-    for (let requests = 1; searching && requests <= MOST_SEARCH_REQUESTS && version === current; requests += 1) {
-      if (loaded.items.length || !loaded.next_cursor) break;
-      cursors.push(loaded.next_cursor);
-      loaded = await loadPage(loaded.next_cursor);
-    }
-    if (searching && version === current) {
+  /**
+   * An empty page is followed to the next one, and drawn before: a search in millions of rows shows how far it is.
+   * @param {Found<Item>} loaded
+   */
+  function searchOn({ items: found, next_cursor }) {
+    if (found.length || !next_cursor || searches >= MOST_SEARCH_REQUESTS) {
       searching = false;
-      if (!loaded.items.length && !loaded.next_cursor) cursors = [];
-      onCursors(cursors);
+      if (!found.length && !next_cursor) cursors = [];
+    } else {
+      searches += 1;
+      replacing = true;
+      cursors.push(next_cursor);
+      setTimeout(refresh);
     }
-    return loaded;
+    onCursors(cursors);
   }
 
   return {
@@ -103,6 +106,7 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
     },
     rows: () => items,
     isPaused: () => paused,
+    isSearching: () => searching,
     pageNumber: () => cursors.length + 1,
     async load() {
       const started = version;
@@ -110,7 +114,7 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
         const { rows, added } = await loadShown();
         return { started, rows, added, loaded: null };
       }
-      const loaded = await loadAnew();
+      const loaded = await loadPage(cursors.at(-1));
       return { started, rows: loaded.items, added: 0, loaded };
     },
     /**
@@ -119,8 +123,11 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
      */
     apply({ started, rows, added, loaded }) {
       if (started !== version) return false;
-      if (loaded) page = loaded;
-      if (loaded) replacing = false;
+      if (loaded) {
+        page = loaded;
+        replacing = false;
+        if (searching) searchOn(loaded);
+      }
       items = rows;
       newRows = added;
       drawAnnouncement();

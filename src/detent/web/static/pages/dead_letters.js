@@ -280,7 +280,8 @@ function draw(root, { groups, listed, key }) {
   for (const tab of childElements(view.views)) tab.setAttribute("aria-pressed", String(tab.dataset.value === shownAs));
   view.since.hidden = !isGrouped();
   const number = groups ? groups.items.length : list.rows().length;
-  const keepRows = !isFilterDone && !number && view.content.querySelector("tbody tr") !== null;
+  const keepRows = (!isFilterDone || (listed !== null && list.isSearching())) && !number &&
+    view.content.querySelector("tbody tr") !== null;
   view.content.classList.toggle("stale", keepRows);
   view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
   if (!keepRows && groups) showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOfGroup, none);

@@ -199,7 +199,7 @@ function draw(root, data) {
   }
   const since = termValue(filter, "since");
   view.range.value = since === "" || RANGES.includes(since) ? since : "other";
-  const keepRows = !isFilterDone && !data.rows.length && hadRows;
+  const keepRows = !data.rows.length && hadRows && (!isFilterDone || list.isSearching());
   view.content.classList.toggle("stale", keepRows);
   view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
   if (!keepRows) drawRows();
