@@ -7,6 +7,7 @@ from detent.core.contract.model import Contract
 from detent.proof.controlled_store import DEFAULT_HOOKS, run_all
 from detent.proof.explore.engine_calls import EngineCalls, small_contract
 from detent.proof.explore.explore import STATES, explore
+from detent.proof.explore.handlers import Scenario
 from detent.proof.explore.snapshot import JOBS, NOW, StateSnapshot, next_deadline
 from detent.proof.explore.worker_memory import (
     NEW_WORKER,
@@ -22,6 +23,7 @@ from detent.proof.explore.worker_memory import (
 )
 from detent.proof.explore.worker_steps import WorkerSteps
 from detent.proof.planted_bugs import BUGS
+from support.proof.exploration_table import DEPTHS, SEARCHES, WORDS, row, search, stored_rows
 
 for_each_contract = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
 
@@ -45,6 +47,40 @@ def test_one_job_and_two_workers_are_searched_exhaustively(name: str) -> None:
 def test_a_worker_with_two_slots() -> None:
     result = explore(CONTRACTS["standard"], states=3_000, slots=2)
     assert result.ok and result.states >= 3_000
+
+
+@pytest.mark.parametrize(("name", "scenario"), SEARCHES)
+def test_small_searches_are_complete_and_on_the_guarantees_page(name: str, scenario: Scenario) -> None:
+    small = search(name, scenario, DEPTHS[scenario].small)
+    assert small.ok and small.exhausted and small.depth == DEPTHS[scenario].small, "\n".join(small.path)
+    cells = stored_rows()[SEARCHES.index((name, scenario))]
+    assert cells[:4] == [name, WORDS[scenario], str(small.depth), f"{small.states:,}"], "run `make explored`"
+    assert int(cells[5].replace(",", "")) > small.states and cells[4] == str(DEPTHS[scenario].large)
+
+
+def test_the_guarantees_page_has_every_search() -> None:
+    assert len(stored_rows()) == len(SEARCHES) and {name for name, _ in SEARCHES} == set(CONTRACTS)
+    assert all(len(cells) == 7 for cells in stored_rows())
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize(("name", "scenario"), SEARCHES)
+def test_large_searches_are_complete_and_on_the_guarantees_page(name: str, scenario: Scenario) -> None:
+    small, large = (search(name, scenario, depth) for depth in DEPTHS[scenario])
+    assert large.ok and large.exhausted, "\n".join(large.path)
+    cells = stored_rows()[SEARCHES.index((name, scenario))]
+    assert row(small, large, scenario) == f"| {' | '.join(cells)} |\n", "run `make explored`"
+
+
+def test_a_once_and_a_child_are_part_of_the_stories() -> None:
+    hooks = BUGS["zombie-step"].hooks
+    once = explore(CONTRACTS["standard"], states=3_000, jobs=1, hooks=hooks, scenario=Scenario.ONCE)
+    assert once.violation is not None and once.violation.rule == "step.stale"
+    assert once.path[-1] == "7. worker 1 records the start of the once of job-1"
+    hooks = BUGS["parent-misses-child"].hooks
+    child = explore(CONTRACTS["standard"], states=3_000, hooks=hooks, scenario=Scenario.CHILD)
+    assert child.violation is not None and child.violation.rule == "child.missed"
+    assert "4. worker 1 enqueues job-2 as a child of job-1" in child.path
 
 
 def test_a_search_is_deterministic() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.proof.explore.explore import explore
+from detent.proof.explore.handlers import Scenario
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, run_seed, shrink
 
@@ -23,6 +24,7 @@ class Budget:
     steps: int = 12
     slots: int = 1
     jobs: int = 2
+    scenario: Scenario = Scenario.JOBS
     """The size of the exploration."""
     seeds: int | None = 2
     """None: the simulator does not detect it."""
@@ -40,12 +42,12 @@ BUDGETS = {
     "live-lease-expired": Budget(),
     "lost-twice-forgotten": Budget(states=None, seeds=60),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
-    "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
+    "zombie-step": Budget(jobs=1, scenario=Scenario.ONCE, seeds=15, simulated="streams"),
     "lost-job-runs-on": Budget(states=None, seeds=100),
     "lease-reclaimed-early": Budget(states=None, seeds=4),
     "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
-    "once-not-begun": Budget(states=None, seeds=30, simulated="streams"),
-    "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
+    "once-not-begun": Budget("men", 30_000, 13, jobs=1, scenario=Scenario.ONCE, seeds=30, simulated="streams"),
+    "parent-misses-child": Budget(scenario=Scenario.CHILD, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),
     "second-final-event": Budget(),
     "lost-submit": Budget(),
@@ -70,7 +72,7 @@ BUDGETS = {
 """Two to three times what was measured, so that other random numbers do not matter."""
 LONG = {
     "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "batch-torn",
-    "restart-not-noticed", "outbox-deleted-early", "retry-not-published",
+    "restart-not-noticed", "once-not-begun", "outbox-deleted-early", "retry-not-published",
 }  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def test_the_explorer_detects(name: str) -> None:
     budget = BUDGETS[name]
     assert budget.states is not None
     size = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
-    result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, **size)
+    result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, scenario=budget.scenario, **size)
     assert result.violation is not None, f"{name} was not detected in {result.states} states"
     assert 0 < len(result.path) <= budget.steps, result.path
 

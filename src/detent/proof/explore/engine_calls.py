@@ -1,6 +1,6 @@
 """Runs single calls of the real engine, each from a given database state, and remembers what each call did."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from detent.engine import BatchResult, Engine, Submission
 from detent.ports.claims import ClaimRequest, Extended
 from detent.proof.controlled_store import BrokenRule, ControlledStore, Hooks, ManualClock, StoreCall, run_all
 
-from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, SnapshotDatabase, StateSnapshot, Values
+from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, SnapshotDatabase, StateSnapshot, Values
 from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, LeaseRef, settlements
 
 
@@ -131,7 +131,7 @@ class EngineCalls:
             result = error
         except Exception as error:
             violation = "", "engine", f"the engine raised {type(error).__name__}: {error}"
-        after = self.database.read()
+        after = self.database.read()._replace(effects=state.snapshot.effects)
         if violation is None:
             violation = next(iter(self.database.check(after)), None) or self._illegal_change(state, after, name)
         effect = self._effects[key] = CallEffect(self.database.normalize(after, NOW), result, violation)
@@ -145,6 +145,10 @@ class EngineCalls:
         acknowledged = {values[0] for values in state.snapshot.jobs} | submitted
         for job_id in sorted(acknowledged - set(rows)):
             return job_id, "submit.lost", "an acknowledged submit is not in the database"
+        if name[0] == "step" and after.steps != state.snapshot.steps:
+            holder = state.jobs[name[1]]
+            if holder is None or holder.phase != Phase.LEASED or holder.token != name[2]:
+                return JOBS[name[1]], "step.stale", "a step was recorded by an execution that does not hold the job"
         for number, before in enumerate(state.jobs):
             row = rows.get(JOBS[number])
             if before is None or row is None:
@@ -154,7 +158,8 @@ class EngineCalls:
             leased = before.phase == Phase.LEASED
             if leased and changed and not self._may_end_lease(number, before.token, before.lease or 0, name):
                 return JOBS[number], "lease.taken", f"{_call_name(name)} ended a lease that was still valid"
-            if changed and not leased and name[0] in ("cycle", "late") and not self._is_claim(row, old, name):
+            settles = name[0] in ("cycle", "late") and not self._is_family_change(before, row, rows)
+            if changed and not leased and settles and not self._is_claim(row, old, name):
                 return JOBS[number], "settle.stale", f"{_call_name(name)} changed a job that no worker held"
             extended = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
             if leased and extended and (JOBS[number], before.token) not in name[1]:
@@ -170,6 +175,12 @@ class EngineCalls:
         fresh = isinstance(call, BatchCall) and call.want > 0 and row[at["token"]] == call.token
         return fresh and row[at["version"]] == old[at["version"]] + 1 and row[at["phase"]] == Phase.LEASED
 
+    def _is_family_change(self, before: JobState, row: Values, rows: Mapping[str, Values]) -> bool:
+        """Whether a settlement may change this job: it waits for children, or its parent has ended."""
+        at = self.database.positions
+        parent = rows.get(row[at["parent_id"]])
+        return bool(before.relations) or (parent is not None and parent[at["phase"]] == Phase.FINAL)
+
     def _may_end_lease(self, number: int, token: str | None, left: int, name: tuple[Any, ...]) -> bool:
         """A lease ends by a settlement under its token, by expiry, or by an operator's cancel."""
         kind = name[0]
@@ -178,7 +189,7 @@ class EngineCalls:
             expired = left <= 0 and call.reclaim
             return expired or token == call.token or (number, token) in [(s.job, s.token) for s in call.settled]
         if kind == "late":
-            return name[1:] == (number, token)
+            return name[1:3] == (number, token)
         return left <= 0 if kind == "expire" else kind in ("cancel", "force")
 
 

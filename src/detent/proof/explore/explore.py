@@ -1,4 +1,4 @@
-"""The explorer: a breadth-first search over all interleavings of two workers, two jobs, a sweeper and an operator.
+"""The explorer: a breadth-first search over all interleavings of two workers, their jobs, a sweeper and an operator.
 
 The engine, the worker's state machine and SQLite are the real ones; the search controls time, ids and the order of
 store calls. A state is a normalized database snapshot together with the memory of both workers. Every state is checked
@@ -15,6 +15,7 @@ from detent.proof.controlled_store import DEFAULT_HOOKS, BrokenRule, Hooks
 from detent.proof.verify.rules import Finding
 
 from .engine_calls import EngineCalls
+from .handlers import Scenario
 from .snapshot import JOBS, DatabaseState, StateSnapshot, next_deadline
 from .transitions import Transition, Transitions
 from .worker_memory import NEW_WORKER, WorkerMemory, rename_tokens, sort_key, tokens_of
@@ -39,6 +40,7 @@ class Exploration:
     depth: int
     """Steps to the state that is farthest from the start."""
     exhausted: bool
+    """Whether no state is left, or none within the depth that was requested."""
     violation: Finding | None = None
     path: Sequence[str] = ()
     """The steps that lead to the violation."""
@@ -61,16 +63,23 @@ def explore(
     slots: int = 1,
     jobs: int = len(JOBS),
     tolerated: Collection[str] = (),
+    scenario: Scenario = Scenario.JOBS,
+    depth: int | None = None,
 ) -> Exploration:
-    """Search until `states` were visited, no new state is left, or a rule not in `tolerated` is broken."""
-    return _Search(contract, hooks, slots, jobs, tolerated).run(states)
+    """Search until `states` were visited, no new state is left, or a rule not in `tolerated` is broken.
+
+    depth: states that are so many steps from the start are checked, and their successors are not searched.
+    """
+    return _Search(contract, hooks, slots, jobs, tolerated, scenario).run(states, depth)
 
 
 class _Search:
-    def __init__(self, contract: Contract, hooks: Hooks, slots: int, jobs: int, tolerated: Collection[str]) -> None:
+    def __init__(
+        self, contract: Contract, hooks: Hooks, slots: int, jobs: int, tolerated: Collection[str], scenario: Scenario
+    ) -> None:
         self.tolerated = tolerated
         self.calls = EngineCalls(contract, hooks)
-        self.successors = Transitions(self.calls, hooks, slots, jobs).successors
+        self.successors = Transitions(self.calls, hooks, slots, jobs, scenario).successors
         self.database_states: list[DatabaseState] = []
         self.by_content: dict[Any, DatabaseState] = {}
         self.by_snapshot: dict[Any, DatabaseState] = {}
@@ -81,14 +90,15 @@ class _Search:
         self.depths: list[int] = []
         self.transitions = 0
 
-    def run(self, states: int) -> Exploration:
+    def run(self, states: int, depth: int | None) -> Exploration:
         queue: deque[tuple[int, State]] = deque()
         first = Transition((), StateSnapshot((), (), (), (), ()), (NEW_WORKER,) * WORKERS)
         self._visit(0, first, queue)
         violation: tuple[Finding | None, list[str]] = (None, [])
         while queue and len(self.numbers) < states and violation[0] is None:
             number, state = queue.popleft()
-            violation = self._expand(number, state, queue)
+            if depth is None or self.depths[number] < depth:
+                violation = self._expand(number, state, queue)
         sizes = (len(self.numbers), self.transitions, len(self.database_states), self.calls.executed, max(self.depths))
         return Exploration(self.calls.contract.name, *sizes, not queue, *violation)
 

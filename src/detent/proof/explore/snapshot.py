@@ -47,6 +47,14 @@ class StateSnapshot(NamedTuple):
     signals: tuple[Values, ...]
     dead_letters: tuple[Values, ...]
     keys: tuple[Values, ...]
+    steps: tuple[Values, ...] = ()
+    awaited: tuple[Values, ...] = ()
+    child_events: tuple[Values, ...] = ()
+    effects: tuple[int, ...] = (0, 0)
+    """How often the function of a once ran, per job. Not in the database: nothing undoes it."""
+
+    def with_effect(self, job: int) -> "StateSnapshot":
+        return self._replace(effects=tuple(times + (n == job) for n, times in enumerate(self.effects)))
 
 
 class JobState(NamedTuple):
@@ -67,6 +75,11 @@ class JobState(NamedTuple):
     settlements: tuple[str, ...]
     """Settlement digests logged in the current execution, if a worker may still repeat one of them."""
     signals: tuple[tuple[str, int], ...]
+    steps: tuple[tuple[bool, bool], ...]
+    """(finished, recorded by the current execution)"""
+    relations: tuple[Values, ...]
+    """The children it waits for, and the ends of children that have not been processed."""
+    effects: int
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +105,7 @@ class SnapshotDatabase:
         self._inserts["jobs"] = _insert_job(connection, columns["jobs"])
         self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
         self._dead_letter_positions = [columns["dead_letters"][name] for name in DeadLetterRow._fields]
+        self._step_positions = columns["steps"]["finished"], columns["steps"]["execution_no"]
         self._loads = 0
 
     def load(self, snapshot: StateSnapshot) -> None:
@@ -103,7 +117,7 @@ class SnapshotDatabase:
             execute("DELETE FROM detent_notes")
             execute("DELETE FROM detent_audit")
         execute("DELETE FROM detent_events")
-        tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys)
+        tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys, *snapshot[5:8])
         for table, rows in zip(_TABLES, tables, strict=True):
             execute(f"DELETE FROM detent_{table}")
             if rows:
@@ -119,6 +133,9 @@ class SnapshotDatabase:
             tuple(execute("SELECT * FROM detent_signals ORDER BY job_id, name")),
             tuple(execute("SELECT * FROM detent_dead_letters ORDER BY job_id, retries")),
             tuple(execute("SELECT * FROM detent_keys ORDER BY space, key")),
+            tuple(execute("SELECT * FROM detent_steps ORDER BY job_id, name")),
+            tuple(execute("SELECT * FROM detent_awaited ORDER BY parent_id, child_id")),
+            tuple((n, *row[1:]) for n, row in enumerate(execute("SELECT * FROM detent_child_events ORDER BY n"), 1)),
         )
 
     def job_row(self, values: Values) -> JobRow:
@@ -142,7 +159,19 @@ class SnapshotDatabase:
             ]
             signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
             findings += check_job(self._table, row, log, dead_letters, signals)
+        phases = {values[0]: values[self.positions["phase"]] for values in snapshot.jobs}
+        events = {(parent, child) for _, parent, child, _ in snapshot.child_events}
+        for parent, child, _ in snapshot.awaited:
+            missed = phases[parent] == Phase.BLOCKED and phases[child] == Phase.FINAL and (parent, child) not in events
+            if missed:
+                findings.append((parent, "child.missed", f"waits for {child}, which has ended without a notification"))
         return findings
+
+    def execution_number(self, snapshot: StateSnapshot, job: int, token: str) -> int:
+        """The number of the execution with this token; 0 for one that is no longer the last."""
+        at = self.positions
+        rows = [v for v in snapshot.jobs if v[0] == JOBS[job] and v[at["token"]] == token]
+        return rows[0][at["execution_no"]] if rows else 0
 
     def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:
         """Shift a snapshot taken at `now` to NOW: past times become PAST, future times keep their distance.
@@ -176,6 +205,10 @@ class SnapshotDatabase:
             tuple(tuple(self._with_past_times("signals", values)) for values in snapshot.signals),
             tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in dead_letters),
             tuple(tuple(self._with_past_times("keys", values)) for values in snapshot.keys),
+            tuple(tuple(self._with_past_times("steps", values)) for values in snapshot.steps),
+            snapshot.awaited,
+            snapshot.child_events,
+            snapshot.effects,
         )
 
     def _with_past_times(self, table: str, values: Values) -> list[Any]:
@@ -205,6 +238,7 @@ class SnapshotDatabase:
         at = self.positions
         token, due, lease = values[at["token"]], values[at["due_at"]], values[at["lease_until"]]
         waiting = values[at["phase"]] in (Phase.CLAIMABLE, Phase.BLOCKED)
+        finished, executed = self._step_positions
         settlements: Sequence[str] = ()
         if token in usable_tokens:
             number = values[at["execution_no"]]
@@ -226,6 +260,14 @@ class SnapshotDatabase:
             values[at["result"]] if token in usable_tokens else None,
             tuple(settlements),
             tuple((s[1], s[5]) for s in snapshot.signals if s[0] == values[0]),
+            tuple(
+                (bool(step[finished]), step[executed] == values[at["execution_no"]])
+                for step in snapshot.steps
+                if step[0] == values[0]
+            ),
+            tuple(row for row in snapshot.awaited if row[0] == values[0])
+            + tuple(row[1:] for row in snapshot.child_events if row[1] == values[0]),
+            snapshot.effects[JOBS.index(values[0])],
         )
 
 
@@ -240,7 +282,7 @@ _INSERT_EVENT = (
 _DUE = re.compile(r'"due_at":\d+')
 
 
-_TABLES = ("jobs", "signals", "dead_letters", "keys")
+_TABLES = ("jobs", "signals", "dead_letters", "keys", "steps", "awaited", "child_events")
 
 
 def _columns(connection: apsw.Connection, table: str) -> dict[str, int]:

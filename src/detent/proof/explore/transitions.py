@@ -12,6 +12,7 @@ from detent.ports.claims import Extended
 from detent.proof.controlled_store import BrokenRule, Hooks
 
 from .engine_calls import CallEffect, EngineCalls, heartbeat_reply
+from .handlers import Handlers, Scenario
 from .snapshot import JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, StateSnapshot
 from .worker_memory import LOST, NEW_WORKER, OUTCOMES, SIGNAL, BatchCall, LeaseRef, WorkerMemory
 from .worker_steps import WorkerSteps
@@ -31,11 +32,13 @@ class Transition(NamedTuple):
 class Transitions:
     """Computes the successors of a state. A step is one store call, one reply received, or one action of a process."""
 
-    def __init__(self, calls: EngineCalls, hooks: Hooks, slots: int, jobs: int) -> None:
+    def __init__(self, calls: EngineCalls, hooks: Hooks, slots: int, jobs: int, scenario: Scenario) -> None:
         self.calls = calls
         self.contract = calls.contract
         self._jobs = jobs
-        self.steps = WorkerSteps(self.contract, hooks.state, slots)
+        self._submitted = range(1 if scenario is Scenario.CHILD else jobs)
+        self.handlers = Handlers(calls, scenario)
+        self.steps = WorkerSteps(self.contract, hooks.state, slots, waits=scenario is Scenario.JOBS)
         cancels = self.contract.has(Move.CANCEL)
         self._supported = {"signal": self.contract.has(Move.WAIT), "cancel": cancels, "late cancel": cancels}
         self._succeeded = self.contract.success_statuses
@@ -76,10 +79,14 @@ class Transitions:
                 ("the sweeper wakes waiting jobs that are due",),
                 self.calls.run(state, ("wake",), self.calls.engine.wake),
             )
+        if any(job and job.relations for job in state.jobs):
+            process = self.calls.engine.process_child_events
+            yield ("the sweeper processes ended children",), self.calls.run(state, ("children",), process)
         for number, job in enumerate(state.jobs[: self._jobs]):
-            again = "" if job is None else " again, the first reply was lost"
-            submit = partial(self.calls.engine.jobs.submit, self.calls.submission(number))
-            yield (f"{JOBS[number]} is submitted{again}",), self.calls.run(state, ("submit", number), submit)
+            if number in self._submitted:
+                again = "" if job is None else " again, the first reply was lost"
+                submit = partial(self.calls.engine.jobs.submit, self.calls.submission(number))
+                yield (f"{JOBS[number]} is submitted{again}",), self.calls.run(state, ("submit", number), submit)
             if job is not None:
                 for words, effect in self._operator_steps(state, number, job):
                     yield ("the operator", words, JOBS[number]), effect
@@ -116,6 +123,7 @@ class Transitions:
                 yield words, unchanged._replace(violation=(accepted, "late.accepted", _ACCEPTED)), after
             else:
                 yield words, self._settle_late(state, late) if late else unchanged, after
+        yield from self.handlers.steps(state, memory)
         yield from self._batch_steps(state, memory)
         leases = self.steps.leases(memory)
         if leases and memory.heartbeat is None:
@@ -134,7 +142,9 @@ class Transitions:
 
     def _settle_late(self, state: DatabaseState, late: LeaseRef) -> CallEffect:
         job_id, token = JOBS[late.job], late.token
-        return self.calls.run(state, ("late", *late), lambda: self.calls.engine.settle(job_id, token, _SUCCESS))
+        return self.calls.run(
+            state, ("late", late.job, token), lambda: self.calls.engine.settle(job_id, token, _SUCCESS)
+        )
 
     def _batch_steps(
         self, state: DatabaseState, memory: WorkerMemory

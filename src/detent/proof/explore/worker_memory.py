@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import Change, Failure, Job, Wait
+from detent.core.job import CHILDREN, Change, Failure, Job, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Succeeded, Waits
 from detent.engine import Settlement
 from detent.ports.claims import Claimed
@@ -27,6 +27,7 @@ OUTCOMES: dict[str, Outcome] = {
     "failure": Failed(Failure("BROKEN", "the handler failed", "Broken", True)),
     "permanent failure": Failed(Failure("HOPELESS", "the handler gave up", "Hopeless", False)),
     "wait": Waits(Wait(SIGNAL, timeout=int(SPAN_SECONDS * 1_000_000))),
+    "wait for its child": Waits(Wait("children", kind=CHILDREN, children=(JOBS[1],))),
     "cancel": GRACE_OVER,
     "stop": Stopped(),
 }
@@ -39,6 +40,8 @@ class HeldJob(NamedTuple):
     job: int
     token: str
     cancel_requested: bool
+    stage: int = 0
+    """How far its handler has got, see `Stage`."""
 
 
 class LeaseRef(NamedTuple):
@@ -46,6 +49,7 @@ class LeaseRef(NamedTuple):
 
     job: int
     token: str
+    stage: int = 0
 
 
 class JobOutcome(NamedTuple):
@@ -117,6 +121,13 @@ class WorkerMemory(NamedTuple):
     call: BatchCall | None = None
     heartbeat: HeartbeatReply | None = None
 
+    def at_stage(self, handler: HeldJob | LeaseRef, stage: int) -> "WorkerMemory":
+        """The memory after a step of one of its handlers."""
+        moved: Any = handler._replace(stage=stage)
+        if isinstance(handler, HeldJob):
+            return self._replace(held=tuple(moved if held == handler else held for held in self.held))
+        return self._replace(abandoned=tuple(moved if lease == handler else lease for lease in self.abandoned))
+
 
 NEW_WORKER = WorkerMemory()
 
@@ -146,9 +157,14 @@ def capture_memory(
     assert not state.deferred, "SQLite has no row locks, so no settlement is deferred"
     if state.done and not state.abandoned:
         return NEW_WORKER
-    held = sorted(HeldJob(JOBS.index(k), h.claimed.token, h.cancel_requested) for k, h in state.held.items())
+    stages = {(held.job, held.token): held.stage for held in memory.held}
+    numbered = [(JOBS.index(job_id), held.claimed.token, held.cancel_requested) for job_id, held in state.held.items()]
+    held = sorted(HeldJob(*values, stages.get(values[:2], 0)) for values in numbered)
     left = {(job.job, job.token) for job in held} | {(s.job, s.token) for s in ended}
-    abandoned = (*memory.abandoned, *(LeaseRef(h.job, h.token) for h in memory.held if (h.job, h.token) not in left))
+    abandoned = (
+        *memory.abandoned,
+        *(LeaseRef(h.job, h.token, h.stage) for h in memory.held if (h.job, h.token) not in left),
+    )
     assert len(abandoned) == state.abandoned, "a handler whose job was lost keeps its slot"
     return WorkerMemory(tuple(held), job_outcomes(state.finished), abandoned, state.stopping, call, memory.heartbeat)
 
@@ -200,9 +216,9 @@ def sort_key(memory: WorkerMemory) -> str:
     call_key: tuple[object, ...] = ()
     if call:
         call_key = [(s.job, s.outcome) for s in call.settled], call.want, [reply.key for reply in call.replies]
-    jobs = [(h.job, h.cancel_requested) for h in memory.held], [(s.job, s.outcome) for s in memory.finished]
+    jobs = [(h.job, h.cancel_requested, h.stage) for h in memory.held], [(s.job, s.outcome) for s in memory.finished]
     heartbeat = memory.heartbeat and (len(memory.heartbeat.leases), memory.heartbeat[1:])
-    others = [lease.job for lease in memory.abandoned], heartbeat
+    others = [(lease.job, lease.stage) for lease in memory.abandoned], heartbeat
     return repr((jobs, others, memory.stopping, call_key))
 
 

@@ -21,6 +21,8 @@ from .worker_memory import (
     restore_state,
 )
 
+CHILD_ENQUEUED = 5
+"""The stage of a handler that has enqueued its child."""
 MAX_UNSETTLED = 2
 """Results a worker may hold that no store call has taken. It bounds the search; a real worker has no such limit."""
 
@@ -40,11 +42,11 @@ class WorkerStep(NamedTuple):
 class WorkerSteps:
     """The steps of workers under one contract; each memory is computed once and cached."""
 
-    def __init__(self, contract: Contract, state: type[WorkerState], slots: int) -> None:
+    def __init__(self, contract: Contract, state: type[WorkerState], slots: int, *, waits: bool = True) -> None:
         self._contract = contract
         self._state = state
         self._slots = slots
-        waits = contract.has(Move.WAIT)
+        waits = waits and contract.has(Move.WAIT)
         self._outcomes = ["success", "failure", "permanent failure", *(["wait"] if waits else [])]
         cached = lru_cache(maxsize=1 << 16)
         self.internal = cached(self._internal)
@@ -57,7 +59,7 @@ class WorkerSteps:
         steps = [] if memory == NEW_WORKER else [WorkerStep("dies and restarts", NEW_WORKER)]
         unsettled = len(memory.finished) + len(memory.call.settled if memory.call else ())
         for held in memory.held if unsettled < MAX_UNSETTLED else ():
-            for outcome in self._outcomes:
+            for outcome in [*self._outcomes, "wait for its child"] if held.stage == CHILD_ENQUEUED else self._outcomes:
                 state = self._restore(memory)
                 state.handler_ended(JOBS[held.job], held.token, OUTCOMES[outcome])
                 after = capture_memory(state, memory, memory.call, (LeaseRef(held.job, held.token),))

@@ -1,0 +1,64 @@
+"""The table of the guarantees page with the number of explored states: `make explored` runs the searches and writes it.
+
+Each search is complete to its depth. The small ones are repeated by `make test`, the large ones by `make drills`.
+"""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from detent.core.contract.builtin import CONTRACTS
+from detent.proof.explore.explore import Exploration, explore
+from detent.proof.explore.handlers import Scenario
+
+PAGE = Path(__file__).parents[3] / "docs" / "understand" / "guarantees.md"
+BEGIN, END = "<!-- explored: begin -->\n\n", "\n<!-- explored: end -->\n"
+MOST_STATES = 10_000_000
+HEAD = (
+    "| contract | handlers | `make test`: depth | states | drill: depth | states | of these, states of the database |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
+WORDS = {Scenario.JOBS: "two jobs", Scenario.ONCE: "a job with a `once`", Scenario.CHILD: "a job with a child"}
+
+
+class Depths(NamedTuple):
+    small: int
+    large: int
+
+
+DEPTHS = {Scenario.JOBS: Depths(5, 8), Scenario.ONCE: Depths(6, 11), Scenario.CHILD: Depths(6, 10)}
+SEARCHES = [(name, scenario) for name in CONTRACTS for scenario in Scenario if scenario.fits(CONTRACTS[name])]
+
+
+def search(name: str, scenario: Scenario, depth: int) -> Exploration:
+    jobs = 1 if scenario is Scenario.ONCE else 2
+    return explore(CONTRACTS[name], states=MOST_STATES, scenario=scenario, jobs=jobs, depth=depth)
+
+
+def row(small: Exploration, large: Exploration, scenario: Scenario) -> str:
+    depths = DEPTHS[scenario]
+    cells = [depths.small, f"{small.states:,}", depths.large, f"{large.states:,}", f"{large.places:,}"]
+    return f"| {small.contract} | {WORDS[scenario]} | {' | '.join(map(str, cells))} |\n"
+
+
+def stored_rows() -> list[list[str]]:
+    """The cells of the table's rows as they are on the page."""
+    table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].removeprefix(HEAD)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def main() -> None:
+    logging.disable()
+    rows = []
+    for name, scenario in SEARCHES:
+        small, large = (search(name, scenario, depth) for depth in DEPTHS[scenario])
+        for result in (small, large):
+            assert result.ok and result.exhausted, (name, scenario, result.violation, result.path)
+        rows.append(row(small, large, scenario))
+        print(rows[-1], end="", flush=True)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + HEAD + "".join(rows) + END + rest.partition(END)[2])
+
+
+if __name__ == "__main__":
+    main()
