@@ -130,7 +130,9 @@ async def test_every_span_is_kept_for_its_length_and_no_slot_for_longer(engine: 
     await recorder.catch_up()
     clock.advance(120)
     rows = dict(await rows_of(engine))
-    assert rows == {0: 2, 10: 8, 60: 4, 900: 4, 7_200: 12}, "all, queue, type, tenant; two older jobs within 31 days"
+    assert rows == {0: 2, 10: 8, 60: 4, 300: 4, 900: 4, 7_200: 12, 86_400: 12}, (
+        "all, queue, type, tenant; two older jobs within 31 days"
+    )
     groups = await groups_view(engine, "30d", "queue")
     assert [item["name"] for item in groups["items"]] == ["new"]
 

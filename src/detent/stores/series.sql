@@ -48,7 +48,7 @@ DELETE FROM detent.series WHERE width = :width AND subject IN (SELECT id FROM de
 -- name: drop_series_subjects
 -- Subjects without a slot.
 DELETE FROM detent.series_subjects AS s WHERE NOT EXISTS (
-  SELECT 1 FROM detent.series r WHERE r.width IN (0, 10, 60, 900, 7200) AND r.subject = s.id);
+  SELECT 1 FROM detent.series r WHERE r.width IN (0, 10, 60, 300, 900, 7200, 86400) AND r.subject = s.id);
 
 -- name: time_events
 -- A part of the log with the time that each job spent in its previous status, since it was due there, as a bucket of

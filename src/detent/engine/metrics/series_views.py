@@ -14,7 +14,7 @@ from detent.ports.metrics import BucketCounts, SlotSums, Subject, SubjectSlot
 from detent.ports.tx import Tx
 
 from .buckets import quantile
-from .time_series import SPANS, SpanRule
+from .time_series import GROUP_SPANS, SPANS, SpanRule
 
 Dimension = Literal["queue", "job_type", "tenant"]
 _SHOWN_FROM_SECONDS = 60
@@ -45,7 +45,8 @@ class _Window(NamedTuple):
 
 async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> operations.TimeSeries:
     """The series of one subject: complete points, and the current one if enough of it is over."""
-    window, rows = await runtime.store.read(partial(_read, span=span, kind=subject.kind, name=subject.name))
+    rule = SPANS[span]
+    window, rows = await runtime.store.read(partial(_read, rule=rule, kind=subject.kind, name=subject.name))
     sums = {point: SlotSums() for point in window.points}
     total = SlotSums()
     for row in rows:
@@ -66,14 +67,13 @@ async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> ope
 
 async def groups_view(runtime: Runtime, span: SpanName, by: Dimension) -> operations.SeriesGroups:
     """The totals of each queue, job type or tenant. Summed in a thread: a thousand take a while."""
-    window, rows = await runtime.store.read(partial(_read, span=span, kind=by, name=None))
+    window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None))
     items = await asyncio.to_thread(_groups, window, rows)
     at, point = iso(window.now) or "", window.rule.point
     return {"span": span, "by": by, "at": at, "bucket_seconds": point, "items": items, "next_cursor": None}
 
 
-async def _read(tx: Tx, *, span: SpanName, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:
-    rule = SPANS[span]
+async def _read(tx: Tx, *, rule: SpanRule, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:
     current = tx.now // SECOND // rule.point
     window = _Window(rule, current - rule.seconds // rule.point, current, tx.now)
     if window.seconds(current) >= _SHOWN_FROM_SECONDS:

@@ -19,8 +19,8 @@ from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
 from .log_follower import LogFollower
 
 LOG = "series"
-KEEP = {10: 1_200, 60: 23_400, 900: 93_600, 7_200: 2_678_400}
-"""Width of a slot -> for how long it is kept, in seconds: 20 minutes, 6.5 hours, 26 hours, 31 days."""
+KEEP = {10: 1_200, 60: 3_900, 300: 23_400, 900: 93_600, 7_200: 2_678_400, 86_400: 2_678_400}
+"""Width of a slot -> for how long it is kept, in seconds: 20 and 65 minutes, 6.5 and 26 hours, 31 days."""
 SLOT = min(KEEP)
 TOTALS = 0
 """The width of the slot that is never deleted; only groups have it, for the histograms of Prometheus."""
@@ -43,11 +43,21 @@ SPANS: dict[SpanName, SpanRule] = {
     "5m": SpanRule(300, 10, 10),
     "15m": SpanRule(900, 30, 10),
     "hour": SpanRule(3_600, 60, 60),
-    "6h": SpanRule(21_600, 300, 60),
+    "6h": SpanRule(21_600, 300, 300),
     "day": SpanRule(86_400, 900, 900),
     "week": SpanRule(604_800, 7_200, 7_200),
     "30d": SpanRule(2_592_000, 28_800, 7_200),
 }
+GROUP_SPANS: dict[SpanName, SpanRule] = {
+    "5m": SpanRule(300, 60, 60),
+    "15m": SpanRule(900, 60, 60),
+    "hour": SpanRule(3_600, 300, 300),
+    "6h": SpanRule(21_600, 900, 900),
+    "day": SpanRule(86_400, 7_200, 7_200),
+    "week": SpanRule(604_800, 86_400, 86_400),
+    "30d": SpanRule(2_592_000, 86_400, 86_400),
+}
+"""The same for lists of all queues, types or tenants: at most 30 slots of each, so that a thousand are read fast."""
 Sums = dict[tuple[int, Subject], SlotSums]
 """(slot of SLOT seconds, subject) -> its sums"""
 

@@ -38,6 +38,11 @@ class LiveWorker:
     def serves(self, by: str, name: str) -> bool:
         return (by == "queue" and self.queues is None) or name in self.named(by)
 
+    @property
+    def abilities(self) -> tuple[object, ...]:
+        """Equal for workers that differ in nothing that decides the state of a queue."""
+        return self.job_types, self.queues, self.claims
+
     def can_run(self, kind: Backlog) -> bool:
         return self.serves("job_type", kind.job_type) and self.serves("queue", kind.queue)
 

@@ -1,5 +1,6 @@
 """Statistics: jobs by status, queues and their backlog, dead letters, workers, pauses and limits."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -64,10 +65,13 @@ class Stats:
         for row in self.backlog:
             rows.setdefault(getattr(row, by), []).append(row)
         paused = {pause.name: pause for pause in self.pauses if pause.kind == by}
-        served = {name for worker in live for name in worker.named(by)}
+        served = Counter(name for worker in live for name in worker.named(by))
+        serves_all = sum(worker.serves(by, "") for worker in live)
+        distinct = list({worker.abilities: worker for worker in live}.values())
         return [
-            self._group(by, name, rows.get(name, []), paused.get(name), live, full)
-            for name in sorted(rows.keys() | paused.keys() | served)
+            self._group(by, name, rows.get(name, []), paused.get(name), distinct, full)
+            | {"workers": served[name] + serves_all}
+            for name in sorted(rows.keys() | paused.keys() | served.keys())
         ]
 
     def _group(
@@ -88,7 +92,6 @@ class Stats:
             listed: sorted({getattr(row, other) for row in rows}),
             unserved: sorted({getattr(row, other) for row in state.unserved}),
             "limited_by": [limit_view(limit) for limit in state.limited_by],
-            "workers": sum(worker.serves(by, name) for worker in live),
             "paused": show(operations.Pause, pause) if pause else None,
         }
 
