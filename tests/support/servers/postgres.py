@@ -4,12 +4,13 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -112,6 +113,16 @@ class Server:
             self.run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop", check=False)
             self.process.wait(30)
 
+    def kill(self) -> None:
+        """kill -9 of the postmaster and of all its processes, so that nothing in shared memory is written any more."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)  # it must not start others meanwhile
+        for pid in _children(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
     def remove(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -142,6 +153,10 @@ class Server:
     def _env(self) -> dict[str, str]:
         library = self.binaries.parent / "lib"
         return {**os.environ, "LD_LIBRARY_PATH": str(library), "HOME": str(self.folder), "PGTZ": "UTC"}
+
+
+def _children(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def _unprivileged() -> tuple[int, int] | None:

@@ -82,9 +82,8 @@ def _durability(facts: dict[str, Any]) -> str:
     """What a commit survives on this server."""
     if not facts:
         return "not connected"
-    for setting, risk in _RISKS.items():
-        if facts[setting] == "off":
-            return f"{setting} = off: {risk}"
+    if risks := [f"{setting} = off: {risk}" for setting, risk in _RISKS.items() if facts[setting] == "off"]:
+        return "; ".join(risks)
     return f"fsync on every commit, synchronous_commit = {facts['synchronous_commit']}"
 
 
