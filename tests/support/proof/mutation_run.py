@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .mutants import COUNT, MODULES, TESTS, Mutant, draw, tests_of
+from .mutants import COUNT, MODULES, PROCESSES, TESTS, Mutant, draw, tests_of
 
 EXPLAINED = TESTS / "proof" / "surviving_mutants.txt"
 _OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not postgres and not thread")
@@ -20,11 +20,18 @@ def run(numbers: Iterable[int], folder: Path) -> dict[Mutant, str]:
     """The result of each of these mutants of `draw`: the test that failed, or `survived`."""
     drawn, numbers = draw(COUNT), list(numbers)
     results = run_in_forks(numbers, folder, _all_tests())
-    unclear = [number for number in numbers if results[number] in ("survived", "unpatched")]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    unclear = [
+        n for n in numbers if results[n] == "unpatched" or (results[n] == "survived" and _runs_at_import(drawn[n]))
+    ]
+    with ThreadPoolExecutor(PROCESSES) as pool:
         for number, result in zip(unclear, pool.map(lambda n: _alone(n, drawn[n]), unclear), strict=True):
             results[number] = result
     return {drawn[number]: results[number] for number in numbers}
+
+
+def _runs_at_import(mutant: Mutant) -> bool:
+    """Contracts are built, and their tables cached, when they are imported: a fork has those of the unchanged code."""
+    return mutant.module.endswith((".model", ".retry"))
 
 
 def explained() -> dict[str, str]:
@@ -50,6 +57,14 @@ def run_in_forks(numbers: list[int], folder: Path, files: list[str]) -> dict[int
 
 def _alone(number: int, mutant: Mutant) -> str:
     """With a new interpreter, so that constants and what runs at import are changed too."""
+    result = _run_alone(number, mutant)
+    if file := os.environ.get("MUTATION_LOG"):
+        with open(file, "a") as log:
+            print(json.dumps({"number": number, "result": result}), file=log)
+    return result
+
+
+def _run_alone(number: int, mutant: Mutant) -> str:
     try:
         done = _pytest(tests_of(mutant.module), os.environ | {"MUTANT": str(number)}, _SECONDS)
     except subprocess.TimeoutExpired:
