@@ -470,3 +470,16 @@ async def test_a_moment_without_offset_is_of_the_zone(engine: Engine) -> None:
     assert schedule.expression == "2026-03-29T01:00:00Z", "the clock leaves it out: right after the gap"
     with pytest.raises(InvalidInput):
         await add(engine, "other", at="2026-03-29T02:30:00")
+
+
+async def test_run_now_creates_a_job_and_leaves_later_runs(engine: Engine, clock: FakeClock) -> None:
+    schedule = await engine.schedules.add(
+        ScheduleRequest("nightly", "mail", cron="0 3 * * *"), Scope("ann"), paused=True
+    )
+    job = await engine.schedules.run_now("nightly", Scope("ann"))
+    assert job.job_type == "mail" and job.due_at == engine.store.now()
+    assert [run.job_id for run in await engine.schedules.fires(schedule.id)] == [job.id]
+    after = await engine.schedules.get("nightly")
+    assert after.paused_at is not None and after.next_fire_at is None
+    clock.advance(1)
+    assert (await engine.schedules.run_now("nightly", Scope("ann"))).id != job.id

@@ -105,6 +105,7 @@ PATCH  /schedules/{reference}             operate  id      200
 DELETE /schedules/{reference}             operate  id      200
 POST   /schedules/{reference}/pause       operate  id      200
 POST   /schedules/{reference}/resume      operate  id      200
+POST   /schedules/{reference}/run         operate  id      201
 GET    /schedules/{reference}/preview     view     id      200
 POST   /schedules/{reference}/backfill    operate  id      200
 GET    /queues                            view     shared  200

@@ -1,6 +1,6 @@
 """Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -150,3 +150,103 @@ def _span(offset: timedelta | None) -> Micros:
 def _invalid(expression: str, problem: str) -> InvalidInput:
     hint = "write minute hour day month weekday, like '30 2 * * MON-FRI', optionally with seconds as the first field"
     return InvalidSchedule(f"cron {expression[:80]!r}: {problem}; {hint}", field="cron")
+
+
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "minute": "every minute",
+        "minutes": "every {0} minutes",
+        "second": "every second",
+        "seconds": "every {0} seconds",
+        "hour": "every hour at minute {0}",
+        "hours": "every {1} hours at minute {0}",
+        "at": "at {0}",
+        "other": "at minute {0}, hour {1}",
+        "every day": "every day",
+        "weekday": "on {0}",
+        "day": "on day {0} of the month",
+        "last": "on the last day of the month",
+        "or": " or ",
+        "month": "in {0}",
+        "and": " and ",
+        "to": " to ",
+        "join": " ",
+    },
+    "zh": {
+        "minute": "每分钟",
+        "minutes": "每 {0} 分钟",
+        "second": "每秒",
+        "seconds": "每 {0} 秒",
+        "hour": "每小时的第 {0} 分",
+        "hours": "每 {1} 小时的第 {0} 分",
+        "at": "{0}",
+        "other": "第 {1} 时的第 {0} 分",
+        "every day": "每天",
+        "weekday": "{0}",
+        "day": "每月 {0} 日",
+        "last": "每月最后一天",
+        "or": "或",
+        "month": "{0}",
+        "and": "、",
+        "to": "至",
+        "join": " ",
+    },
+}
+_DAYS = {
+    "en": ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "zh": ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日"),
+}
+_MONTHS = {
+    "en": ("", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+        "November", "December"),
+    "zh": ("", *(f"{number} 月" for number in range(1, 13))),
+}  # fmt: skip
+_SHORT_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_SHORT_MONTHS = tuple(name[:3].upper() for name in _MONTHS["en"])
+_NUMBERS = {name: names.index(name) for names in (_SHORT_DAYS, _SHORT_MONTHS) for name in names if name}
+
+
+def describe_cron(expression: str, language: str = "en") -> str:
+    """A valid expression in words, in English ("en") or Chinese ("zh"): "every day at 03:00", "每天 03:00"."""
+    fields = _NICKNAMES.get(expression.strip().lower(), expression).upper().split()
+    second, (minute, hour, day, month, weekday) = fields[0] if len(fields) == 6 else "0", fields[-5:]
+    words = _WORDS[language]
+    time, is_moment = _time_in_words(second, minute, hour, words)
+    days = []
+    if day != "*":
+        days.append(words["last"] if day == "L" else words["day"].format(_listed(day, None, words)))
+    if weekday != "*":
+        days.append(words["weekday"].format(_listed(weekday, _DAYS[language], words)))
+    parts = [words["or"].join(days)] if days else [words["every day"]] if is_moment else []
+    if month != "*":
+        parts.insert(
+            0 if language == "zh" else len(parts), words["month"].format(_listed(month, _MONTHS[language], words))
+        )
+    return words["join"].join([*parts, time] if is_moment or language == "zh" else [time, *parts])
+
+
+def _time_in_words(second: str, minute: str, hour: str, words: Mapping[str, str]) -> tuple[str, bool]:
+    """(the time, whether it is one or more moments of a day)"""
+    if second != "0":
+        every = second.removeprefix("*/")
+        return (words["second"] if second == "*" else words["seconds"].format(every)), False
+    if minute == "*" and hour == "*":
+        return words["minute"], False
+    if minute.startswith("*/") and hour == "*":
+        return words["minutes"].format(minute[2:]), False
+    if minute.isdecimal() and (hour == "*" or hour.startswith("*/")):
+        return words["hour" if hour == "*" else "hours"].format(int(minute), hour[2:]), False
+    hours = hour.split(",")
+    if minute.isdecimal() and all(part.isdecimal() for part in hours):
+        return words["at"].format(words["and"].join(f"{int(part):02}:{int(minute):02}" for part in hours)), True
+    return words["other"].format(minute, hour), True
+
+
+def _listed(field: str, names: Sequence[str] | None, words: Mapping[str, str]) -> str:
+    """The entries of a field; what has no name, for example 5L or 1#2, stays as it is."""
+
+    def named(text: str) -> str:
+        number = _NUMBERS.get(text, int(text) if text.isdecimal() else None)
+        return text if names is None or number is None else names[number]
+
+    return words["and"].join(words["to"].join(map(named, part.split("-"))) for part in field.split(","))

@@ -1,4 +1,4 @@
-"""`detent schedules`: list, show, add, edit, pause, resume, remove, preview, backfill."""
+"""`detent schedules`: list, show, add, edit, pause, resume, remove, preview, backfill, run."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -170,6 +170,13 @@ def edit(
 def pause(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Pause a schedule; jobs it has already created continue."""
     _change_schedule(connection, lambda engine: engine.schedules.pause(name, audit.scope()), "paused")
+
+
+@group.command("run")
+def run_now(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Create the job of a run now, also if the schedule is paused; its later runs stay as they are."""
+    job = connection.run(lambda engine: engine.schedules.run_now(name, audit.scope()))
+    connection.print_result({"job_id": job.id, "status": job.status}, f"{name}: job {job.id} created")
 
 
 @group.command("resume")

@@ -312,6 +312,7 @@ class Schedule(TypedDict):
     name: str
     schedule_type: Literal["at", "cron", "every"]
     expression: Annotated[str, "The cron expression, the interval or the time, depending on schedule_type."]
+    in_words: Annotated[dict[str, str], "A cron expression in words: language (en, zh) -> text."]
     timezone: str
     starts_at: Timestamp | None
     ends_at: Timestamp | None

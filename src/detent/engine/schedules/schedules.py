@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any
 
 from detent.core.access import Scope
+from detent.core.cron import describe_cron
 from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, VersionConflict, check_number
-from detent.core.job import Micros
-from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
+from detent.core.job import Job, Micros
+from detent.core.schedule import Fire, Schedule, ScheduleKind, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
@@ -21,7 +22,7 @@ from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
 from . import backfill
-from .firing import Fired, fire_due
+from .firing import Fired, fire_due, make_job
 from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
 DECLARED_BY = Scope("code")
@@ -119,6 +120,19 @@ class Schedules(Service):
         await tx.schedules.drop_schedule(schedule.id)
         await audit(tx, scope, "schedule.remove", schedule.id, schedule.tenant_id, definition(schedule))
         return schedule
+
+    async def run_now(self, reference: str, scope: Scope) -> Job:
+        """Create the job of a run now, also for a paused schedule. Its later runs stay as they are."""
+
+        async def act(tx: Tx) -> Job:
+            schedule = await self._find(tx, reference, scope)
+            job = await make_job(self._runtime, tx, replace(schedule, jitter=0), tx.now, scope.actor)
+            if job is None:
+                raise VersionConflict(f"schedule {schedule.name!r} has a run at this moment; try again")
+            await audit(tx, scope, "schedule.run", schedule.id, schedule.tenant_id, {"job_id": job.id})
+            return job
+
+        return await self._runtime.run(act)
 
     @reads
     async def get(self, tx: Tx, reference: str) -> Schedule:
@@ -250,4 +264,12 @@ def schedule_view(schedule: Schedule, *, payloads: bool = True) -> responses.Sch
         declared=schedule.declared is not None,
         paused=schedule.paused_at is not None,
         last_error=schedule.last_error if payloads else None,
+        in_words=in_words(schedule),
     )
+
+
+def in_words(schedule: Schedule) -> dict[str, str]:
+    """A cron expression in each language of the dashboard; empty for other kinds."""
+    if schedule.kind != ScheduleKind.CRON:
+        return {}
+    return {language: describe_cron(schedule.expression, language) for language in ("en", "zh")}

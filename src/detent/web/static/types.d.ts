@@ -355,6 +355,7 @@ export interface Schedule {
   tenant_id: string;
   schedule_type: "at" | "cron" | "every";
   expression: string;
+  in_words: Record<string, string>;
   timezone: string | null;
   job_type: string;
   payload: unknown;
@@ -485,7 +486,7 @@ export interface Worker {
   slots: number;
   busy: number;
   seen_at: string;
-  held: { id: string; job_type: string }[];
+  held: { id: string; job_type: string; since: string }[];
   order: { act: string; actor: string } | null;
 }
 
@@ -551,6 +552,54 @@ export interface Alert {
   since: string | null;
   fired_at: string | null;
   resolved_at: string | null;
+  acknowledged_by: string | null;
+  labels: Record<string, string>;
+  silenced_until: string | null;
+}
+
+export interface AlertRule {
+  name: string;
+  severity: string;
+  threshold: number;
+  unit: string;
+  for_seconds: number;
+  enabled: boolean;
+  meaning: string;
+}
+
+export interface Silence {
+  id: string;
+  rule: string;
+  subject: string;
+  until: string;
+  actor: string;
+  reason: string | null;
+}
+
+export interface Webhook {
+  id: string;
+  name: string;
+  url: string;
+  tenant_id: string | null;
+  queue: string | null;
+  job_type: string | null;
+  contract: string | null;
+  events: string[];
+  phases: string[];
+  state: "active" | "paused" | "disabled";
+  backlog: number;
+  failures: number;
+  last_error: string | null;
+}
+
+export interface WebhookDelivery {
+  id: string;
+  event: string;
+  job_id: string;
+  state: "delivered" | "given up" | "due";
+  attempts: number;
+  last_error: string | null;
+  created_at: string;
 }
 
 export interface AlertDelivery {

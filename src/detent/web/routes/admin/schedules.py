@@ -140,6 +140,12 @@ async def resume_schedule(
     return request.schedule_view(await request.engine.schedules.resume(reference, request.acting(body)))
 
 
+@router.route_for("POST", "/schedules/{reference}/run", Power.OPERATE, status=201)
+async def run_schedule(request: ApiRequest, reference: Reference, body: schemas.OptionalReason = None) -> responses.Job:
+    """Create the job of a run now, also if the schedule is paused. Its later runs stay as they are."""
+    return request.job_view(await request.engine.schedules.run_now(reference, request.acting(body)))
+
+
 @router.route_for("GET", "/schedules/{reference}/preview", Power.READ)
 async def preview_schedule(
     request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]

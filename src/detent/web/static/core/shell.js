@@ -68,6 +68,7 @@ const PAGE_KEYS = {
   c: "contracts",
   v: "verify",
   l: "alerts",
+  h: "webhooks",
   u: "audit",
   t: "tokens",
 };

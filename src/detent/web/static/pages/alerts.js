@@ -1,16 +1,17 @@
-// Alerts that are firing, pending or resolved, and their deliveries to the notification channels.
+// Alerts that are firing, pending or resolved: acknowledge, silence, the cause; silences, rules and notifications.
 
-/** @import { Alert, AlertDelivery, Page, Table } from "../types.d.ts" */
+/** @import { Alert, AlertDelivery, AlertRule, Page, Silence, Table } from "../types.d.ts" */
 
-import { badge, card } from "../components/elements.js";
+import { actionButton, badge, card } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
-import { get } from "../core/api.js";
+import { get, may } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { timeElement } from "../core/time.js";
-import { t, translated } from "../core/words.js";
-import { alertText } from "./alerts/alert_text.js";
+import { formatDuration, timeElement } from "../core/time.js";
+import { formatNumber, t, translated } from "../core/words.js";
+import { acknowledge, endSilence, silence } from "./alerts/alert_actions.js";
+import { alertText, causeUrl } from "./alerts/alert_text.js";
 import "../core/shell.js";
 
 /** In the order in which they are listed. @type {Record<string, string>} */
@@ -28,11 +29,36 @@ function build(root) {
       label: t("col.rule"),
       cell: ({ rule, subject }) => [h("strong", {}, rule), subject && h("div", { class: "small soft break" }, subject)],
     },
-    { label: t("col.state"), cell: ({ state }) => badge(TONES[state] ?? "neutral", translated("alert", state)) },
+    { label: t("col.state"), cell: stateCell },
     { label: t("col.severity"), cell: ({ severity }) => severity },
-    { label: t("col.summary"), cell: (alert) => h("div", { class: "break", title: alert.summary }, alertText(alert)) },
+    { label: t("col.summary"), cell: summaryCell },
     { label: t("col.since"), class: "nowrap", cell: ({ since, fired_at }) => timeElement(since ?? fired_at) },
     { label: t("alert.resolved-at"), class: "nowrap", cell: ({ resolved_at }) => timeElement(resolved_at) },
+    may("operate") && { label: t("col.actions"), class: "tight", cell: actionsCell },
+  ]);
+  /** @type {Table<Silence>} */
+  const silences = table(t("alert.silences"), [
+    { label: t("col.rule"), cell: ({ rule }) => rule },
+    { label: t("col.subject"), cell: ({ subject }) => subject || t("alert.all-subjects") },
+    { label: t("alert.until"), class: "nowrap", cell: ({ until }) => timeElement(until) },
+    { label: t("col.actor"), cell: ({ actor, reason }) => (reason ? `${actor}: ${reason}` : actor) },
+    may("operate") && {
+      label: t("col.actions"),
+      class: "tight",
+      cell: (row) => actionButton("end-silence", () => endSilence(row).then(refresh), { class: "tiny" }),
+    },
+  ]);
+  /** @type {Table<AlertRule>} */
+  const rules = table(t("alert.rules"), [
+    { label: t("col.rule"), cell: ({ name }) => name },
+    { label: t("col.severity"), cell: ({ severity, enabled }) => (enabled ? severity : "–") },
+    {
+      label: t("alert.threshold"),
+      class: "number",
+      cell: ({ threshold, unit }) => `${formatNumber(threshold)} ${unit}`,
+    },
+    { label: t("alert.for"), class: "nowrap", cell: ({ for_seconds }) => formatDuration(for_seconds * 1000) },
+    { label: t("alert.meaning"), cell: ({ meaning }) => meaning },
   ]);
   /** @type {Table<AlertDelivery>} */
   const deliveries = table(t("alert.deliveries"), [
@@ -43,9 +69,33 @@ function build(root) {
   ]);
   const list = h("div", { class: "block" });
   const deliveriesCard = card(t("alert.deliveries"), deliveries.node);
-  fill(root, list, deliveriesCard);
-  return { alerts, deliveries, list, deliveriesCard };
+  const silencesCard = card(t("alert.silences"), silences.node);
+  fill(root, list, silencesCard, deliveriesCard, card(t("alert.rules"), rules.node));
+  return { alerts, deliveries, silences, rules, list, deliveriesCard, silencesCard };
 }
+
+/** @param {Alert} alert */
+const stateCell = ({ state, acknowledged_by, silenced_until }) => [
+  badge(TONES[state] ?? "neutral", translated("alert", state)),
+  acknowledged_by && h("div", { class: "small soft" }, t("alert.acknowledged", { name: acknowledged_by })),
+  silenced_until && h("div", { class: "small soft" }, t("alert.silences"), ": ", timeElement(silenced_until)),
+];
+
+/** @param {Alert} alert */
+const summaryCell = (alert) => [
+  h("div", { class: "break", title: alert.summary }, alertText(alert)),
+  causeUrl(alert) && h("a", { class: "small", href: causeUrl(alert) }, t("alert.cause")),
+];
+
+/** @param {Alert} alert */
+const actionsCell = (alert) =>
+  alert.state !== "resolved" && h(
+    "div",
+    { class: "actions" },
+    !alert.acknowledged_by &&
+      actionButton("acknowledge", () => acknowledge(alert).then(refresh), { class: "tiny" }),
+    !alert.silenced_until && actionButton("silence", () => silence(alert).then(refresh), { class: "tiny" }),
+  );
 
 /** @param {AlertDelivery} delivery */
 const deliveryState = ({ delivered_at, last_error }) =>
@@ -53,21 +103,29 @@ const deliveryState = ({ delivered_at, last_error }) =>
 
 /**
  * @param {HTMLElement} root
- * @param {{ alerts: Alert[], deliveries: AlertDelivery[] }} data
+ * @param {{ alerts: Alert[], deliveries: AlertDelivery[], silences: Silence[], rules: AlertRule[] }} data
  */
-function draw(root, { alerts, deliveries }) {
+function draw(root, { alerts, deliveries, silences, rules }) {
   view ??= build(root);
   const sorted = [...alerts].sort((first, second) => ORDER.indexOf(first.state) - ORDER.indexOf(second.state));
   const empty = () => emptyState(t("alert.none"), t("alert.none.more"));
   showRows(view.list, view.alerts, sorted, ({ rule, subject }) => `${rule}/${subject}`, empty);
   view.deliveriesCard.hidden = !deliveries.length;
+  view.silencesCard.hidden = !silences.length;
+  view.silences.show(silences, ({ id }) => id);
+  view.rules.show(rules, ({ name }) => name);
   view.deliveries.show(deliveries.slice(0, SHOWN_DELIVERIES), ({ id }) => id);
 }
 
 async function load() {
-  /** @type {[Page<Alert>, Page<AlertDelivery>]} */
-  const [alerts, deliveries] = await Promise.all([get("alerts"), get("alerts/deliveries")]);
-  return { alerts: alerts.items, deliveries: deliveries.items };
+  /** @type {[Page<Alert>, Page<AlertDelivery>, Page<Silence>, Page<AlertRule>]} */
+  const [alerts, deliveries, silences, rules] = await Promise.all([
+    get("alerts"),
+    get("alerts/deliveries"),
+    get("alerts/silences"),
+    get("alerts/rules"),
+  ]);
+  return { alerts: alerts.items, deliveries: deliveries.items, silences: silences.items, rules: rules.items };
 }
 
-startPage({ load, draw, poll: 3000, concerns: () => false });
+const refresh = startPage({ load, draw, poll: 3000, concerns: () => false });

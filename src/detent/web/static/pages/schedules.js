@@ -12,7 +12,7 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatExact, timeElement, timeZone } from "../core/time.js";
 import { jobUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { formatNumber, language, t } from "../core/words.js";
 import { backfill } from "./schedules/backfill.js";
 import { scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
@@ -38,6 +38,19 @@ async function pause(schedule) {
 /** @param {Schedule} schedule */
 async function resume(schedule) {
   await post(`${pathOf(schedule)}/resume`).then(() => toast(t("done.resume", { name: schedule.name })), toastError);
+}
+
+/** @param {Schedule} schedule */
+async function runNow(schedule) {
+  const { name } = schedule;
+  const done = await formDialog({
+    title: t("schedules.run-now", { name }),
+    lead: t("schedules.run-now.more"),
+    button: t("action.run-now"),
+    fields: reasonField(),
+    submit: (form) => post(`${pathOf(schedule)}/run`, { reason: textOf(form, "reason") }),
+  });
+  if (done) toast(t("done.run-now", { name }));
 }
 
 /** @param {Schedule} schedule */
@@ -92,8 +105,9 @@ function build(root) {
     { label: t("col.name"), cell: nameCell },
     {
       label: t("col.timing"),
-      cell: ({ expression, schedule_type, timezone }) => [
+      cell: ({ expression, in_words, schedule_type, timezone }) => [
         h("code", {}, expression),
+        in_words[language] && h("div", { class: "small" }, in_words[language]),
         h("div", { class: "small soft" }, `${schedule_type} · ${timezone ?? "UTC"}`),
       ],
     },
@@ -153,6 +167,7 @@ function actionsCell(schedule) {
     schedule.paused
       ? actionButton("resume", thenRefresh(() => resume(schedule)), props)
       : actionButton("pause", thenRefresh(() => pause(schedule)), props),
+    actionButton("run-now", thenRefresh(() => runNow(schedule)), props),
     actionButton("edit", thenRefresh(() => edit(schedule)), props),
     actionButton("backfill", thenRefresh(() => backfill(schedule)), props),
     actionButton("remove", thenRefresh(() => remove(schedule)), { class: "tiny danger" }),

@@ -11,12 +11,12 @@ import { get, may, post } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { timeElement } from "../core/time.js";
+import { elapsedElement, timeElement } from "../core/time.js";
 import { jobUrl } from "../core/urls.js";
 import { t, translated } from "../core/words.js";
 import "../core/shell.js";
 
-const SHOWN_TYPES = 10, SHOWN_JOBS = 50;
+const SHOWN_TYPES = 10, SHOWN_JOBS = 50, OPEN_JOBS = 5;
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
@@ -82,8 +82,17 @@ function loadCell({ busy, slots }) {
 /** @param {Worker} worker */
 function jobsCell({ held }) {
   if (!held.length) return null;
-  const links = held.slice(0, SHOWN_JOBS).map((job) => h("li", {}, h("a", { href: jobUrl(job.id) }, job.job_type)));
-  return h("details", {}, h("summary", {}, t("workers.jobs", { n: held.length })), h("ul", {}, links));
+  const links = held.slice(0, SHOWN_JOBS).map((job) =>
+    h(
+      "li",
+      {},
+      h("a", { href: jobUrl(job.id) }, job.job_type),
+      " ",
+      h("span", { class: "soft" }, elapsedElement(job.since)),
+    )
+  );
+  const open = held.length <= OPEN_JOBS;
+  return h("details", { open }, h("summary", {}, t("workers.jobs", { n: held.length })), h("ul", {}, links));
 }
 
 /** @param {Worker} worker */

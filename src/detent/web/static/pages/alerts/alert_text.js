@@ -1,6 +1,7 @@
 /** @import { Alert } from "../../types.d.ts" */
 
 import { formatDuration } from "../../core/time.js";
+import { jobTypeUrl, queueUrl, urlFor } from "../../core/urls.js";
 import { formatNumber, hasText, t } from "../../core/words.js";
 
 const SHARES = new Set(["retrying_share", "error_rate"]);
@@ -17,4 +18,15 @@ export function alertText(alert) {
 function valueText({ rule, value }) {
   if (SHARES.has(rule)) return `${formatNumber(Math.round(value * 100))} %`;
   return COUNTS.has(rule) ? formatNumber(value) : formatDuration(value * 1000);
+}
+
+/** The page that shows the cause of an alert, or null. @param {Alert} alert */
+export function causeUrl({ rule, labels }) {
+  if (labels.webhook) return urlFor("webhooks");
+  if (labels.schedule) return urlFor("schedules");
+  if (rule === "dlq_arrivals") return urlFor("dead-letters");
+  if (rule === "lease_losses") return urlFor("workers");
+  if (labels.job_type) return jobTypeUrl(labels.job_type);
+  if (labels.queue) return queueUrl(labels.queue);
+  return labels.contract ? urlFor(`contracts/${encodeURIComponent(labels.contract)}`) : null;
 }

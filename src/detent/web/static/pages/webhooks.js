@@ -1,0 +1,171 @@
+// Webhooks: URLs to which events of jobs are sent; add, pause, resume, remove, deliveries and replay.
+
+/** @import { Page, Table, Webhook, WebhookDelivery } from "../types.d.ts" */
+
+import { field, formDialog, openDialog, showToken, textOf } from "../components/dialog.js";
+import { actionButton, badge, button } from "../components/elements.js";
+import { showRows, table } from "../components/table.js";
+import { toast, toastError } from "../components/toast.js";
+import { call, get, may, post } from "../core/api.js";
+import { fill, h } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { timeElement } from "../core/time.js";
+import { jobUrl } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
+import "../core/shell.js";
+
+/** @type {Record<string, string>} */
+const TONES = { active: "good", paused: "warning", disabled: "bad" };
+const SHOWN_DELIVERIES = 50;
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
+/** @param {Webhook} webhook */
+const pathOf = ({ id }) => `webhooks/${encodeURIComponent(id)}`;
+
+/** @returns {Promise<{ secret: string } | null>} */
+const askForWebhook = () =>
+  formDialog({
+    title: t("webhooks.add"),
+    lead: t("webhooks.add.more"),
+    button: t("action.add"),
+    fields: [
+      field(t("field.name"), h("input", { name: "name", required: true, maxlength: 200 })),
+      field(t("webhooks.url"), h("input", { name: "url", type: "url", required: true, maxlength: 2000 })),
+      field(t("field.tenant"), h("input", { name: "tenant_id", maxlength: 200 })),
+      field(t("field.queue"), h("input", { name: "queue", maxlength: 200 })),
+      field(t("field.job-type"), h("input", { name: "job_type", maxlength: 200 })),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "final" }), t("webhooks.finished-only")),
+      h(
+        "label",
+        { class: "check" },
+        h("input", { type: "checkbox", name: "payloads", checked: true }),
+        t("field.payloads"),
+      ),
+    ],
+    submit: (form) =>
+      post("webhooks", {
+        name: textOf(form, "name"),
+        url: textOf(form, "url"),
+        tenant_id: textOf(form, "tenant_id"),
+        queue: textOf(form, "queue"),
+        job_type: textOf(form, "job_type"),
+        phases: form.get("final") === "on" ? ["final"] : [],
+        payloads: form.get("payloads") === "on",
+      }),
+  });
+
+async function add() {
+  const added = await askForWebhook();
+  refresh();
+  if (added) showToken(t("webhooks.added"), added.secret);
+}
+
+/** @param {Webhook} webhook */
+async function remove(webhook) {
+  const { name } = webhook;
+  const done = await formDialog({
+    title: t("webhooks.remove", { name }),
+    lead: t("webhooks.remove.more"),
+    button: t("action.remove"),
+    danger: true,
+    confirmText: name,
+    submit: () => call("DELETE", pathOf(webhook)),
+  });
+  if (done) toast(t("done.remove", { name }));
+  refresh();
+}
+
+/**
+ * @param {Webhook} webhook
+ * @param {"pause" | "resume"} act
+ */
+async function change(webhook, act) {
+  await post(`${pathOf(webhook)}/${act}`).then(() => toast(t(`done.${act}`, { name: webhook.name })), toastError);
+  refresh();
+}
+
+/** @param {Webhook} webhook */
+async function showDeliveries(webhook) {
+  /** @type {Page<WebhookDelivery>} */
+  const { items } = await get(`${pathOf(webhook)}/deliveries`, { limit: SHOWN_DELIVERIES });
+  /** @param {WebhookDelivery} delivery */
+  const replay = ({ id }) =>
+    post(`${pathOf(webhook)}/replay`, { delivery: id }).then(() => toast(t("done.replay")), toastError);
+  const title = t("webhooks.deliveries", { name: webhook.name });
+  /** @type {Table<WebhookDelivery>} */
+  const rows = table(title, [
+    { label: t("col.when"), class: "nowrap", cell: ({ created_at }) => timeElement(created_at) },
+    { label: t("col.event"), cell: ({ event, job_id }) => h("a", { href: jobUrl(job_id) }, event) },
+    {
+      label: t("col.state"),
+      cell: ({ state, last_error }) => [
+        t(`webhooks.${state.replace(" ", "-")}`),
+        last_error && h("div", { class: "small error break" }, last_error),
+      ],
+    },
+    { label: t("col.attempts-made"), class: "number", cell: ({ attempts }) => formatNumber(attempts) },
+    {
+      label: t("col.actions"),
+      class: "tight",
+      cell: (delivery) => actionButton("replay", () => replay(delivery), { class: "tiny" }),
+    },
+  ]);
+  rows.show(items, ({ id }) => id);
+  openDialog(title, items.length ? rows.node : h("p", {}, t("webhooks.no-deliveries")));
+}
+
+/** @param {HTMLElement} root */
+function build(root) {
+  /** @type {Table<Webhook>} */
+  const rows = table(t("page.webhooks"), [
+    {
+      label: t("col.name"),
+      cell: ({ name, url }) => [h("strong", {}, name), h("div", { class: "small soft break" }, url)],
+    },
+    { label: t("col.state"), cell: stateCell },
+    { label: t("webhooks.filter"), cell: filterCell },
+    { label: t("webhooks.backlog"), class: "number", cell: ({ backlog }) => formatNumber(backlog) },
+    { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id ?? t("tokens.all") },
+    { label: t("col.actions"), class: "tight", cell: actionsCell },
+  ]);
+  const list = h("div");
+  const addButton = button(t("webhooks.add"), add, { class: "primary" });
+  fill(root, may("admin") && h("div", { class: "toolbar" }, addButton), list);
+  return { rows, list };
+}
+
+/** @param {Webhook} webhook */
+const stateCell = ({ state, failures, last_error }) => [
+  badge(TONES[state] ?? "neutral", t(`webhooks.${state}`)),
+  failures > 0 && h("div", { class: "small soft" }, t("webhooks.failures", { n: failures })),
+  last_error && h("div", { class: "small error break" }, last_error),
+];
+
+/** @param {Webhook} webhook */
+const filterCell = ({ queue, job_type, contract, events, phases }) =>
+  [queue, job_type, contract, ...events, ...phases].filter(Boolean).join(" · ") || t("webhooks.all-events");
+
+/** @param {Webhook} webhook */
+const actionsCell = (webhook) =>
+  h(
+    "div",
+    { class: "actions" },
+    button(t("webhooks.show-deliveries"), () => showDeliveries(webhook).catch(toastError), { class: "tiny" }),
+    webhook.state === "active"
+      ? actionButton("pause", () => change(webhook, "pause"), { class: "tiny" })
+      : actionButton("resume", () => change(webhook, "resume"), { class: "tiny" }),
+    may("admin") && actionButton("remove", () => remove(webhook), { class: "tiny danger" }),
+  );
+
+/**
+ * @param {HTMLElement} root
+ * @param {Page<Webhook>} page
+ */
+function draw(root, { items }) {
+  view ??= build(root);
+  const empty = () => emptyState(t("webhooks.none"), t("webhooks.none.more"));
+  showRows(view.list, view.rows, items, ({ id }) => id, empty);
+}
+
+const refresh = startPage({ load: () => get("webhooks"), draw, poll: 3000, concerns: () => false });
