@@ -559,6 +559,7 @@ export interface Alert {
 
 export interface AlertRule {
   name: string;
+  kind: string;
   severity: string;
   threshold: number;
   unit: string;

@@ -9,7 +9,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatDuration, timeElement } from "../core/time.js";
-import { formatNumber, t, translated } from "../core/words.js";
+import { formatNumber, hasText, t, translated } from "../core/words.js";
 import { acknowledge, endSilence, silence } from "./alerts/alert_actions.js";
 import { alertText, causeUrl } from "./alerts/alert_text.js";
 import "../core/shell.js";
@@ -57,8 +57,15 @@ function build(root) {
       class: "number",
       cell: ({ threshold, unit }) => `${formatNumber(threshold)} ${unit}`,
     },
-    { label: t("alert.for"), class: "nowrap", cell: ({ for_seconds }) => formatDuration(for_seconds * 1000) },
-    { label: t("alert.meaning"), cell: ({ meaning }) => meaning },
+    {
+      label: t("alert.for"),
+      class: "nowrap",
+      cell: ({ for_seconds }) => for_seconds ? formatDuration(for_seconds * 1000) : "–",
+    },
+    {
+      label: t("alert.meaning"),
+      cell: ({ kind, meaning }) => hasText(`alert-kind.${kind}`) ? t(`alert-kind.${kind}`) : meaning,
+    },
   ]);
   /** @type {Table<AlertDelivery>} */
   const deliveries = table(t("alert.deliveries"), [
@@ -70,7 +77,9 @@ function build(root) {
   const list = h("div", { class: "block" });
   const deliveriesCard = card(t("alert.deliveries"), deliveries.node);
   const silencesCard = card(t("alert.silences"), silences.node);
-  fill(root, list, silencesCard, deliveriesCard, card(t("alert.rules"), rules.node));
+  const rulesCard = card(t("alert.rules"), rules.node);
+  for (const section of [silencesCard, deliveriesCard]) section.classList.add("block");
+  fill(root, list, silencesCard, deliveriesCard, rulesCard);
   return { alerts, deliveries, silences, rules, list, deliveriesCard, silencesCard };
 }
 

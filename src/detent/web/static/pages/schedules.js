@@ -17,6 +17,8 @@ import { backfill } from "./schedules/backfill.js";
 import { scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
 
+/** The language of cron expressions in words. */
+const WORDS = language.slice(0, 2);
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 /** @param {Schedule} schedule */
@@ -107,7 +109,7 @@ function build(root) {
       label: t("col.timing"),
       cell: ({ expression, in_words, schedule_type, timezone }) => [
         h("code", {}, expression),
-        in_words[language] && h("div", { class: "small" }, in_words[language]),
+        in_words[WORDS] && h("div", { class: "small" }, in_words[WORDS]),
         h("div", { class: "small soft" }, `${schedule_type} · ${timezone ?? "UTC"}`),
       ],
     },
