@@ -54,7 +54,7 @@ PAGES = (
     Page("/contracts/{name}", "contract", listed=False),
     Page("/verify", "verify", shared=True),
     Page("/alerts", "alerts", shared=True),
-    Page("/webhooks", "webhooks", needs=Power.OPERATE),
+    Page("/webhooks", "webhooks", needs=Power.OPERATE, folder="alerts/"),
     Page("/audit", "audit", needs=Power.ADMIN),
     Page("/tokens", "tokens", needs=Power.ADMIN),
 )

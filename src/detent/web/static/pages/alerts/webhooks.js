@@ -1,19 +1,19 @@
 // Webhooks: URLs to which events of jobs are sent; add, pause, resume, remove, deliveries and replay.
 
-/** @import { Page, Table, Webhook, WebhookDelivery } from "../types.d.ts" */
+/** @import { Page, Table, Webhook, WebhookDelivery } from "../../types.d.ts" */
 
-import { field, formDialog, openDialog, showToken, textOf } from "../components/dialog.js";
-import { actionButton, badge, button } from "../components/elements.js";
-import { showRows, table } from "../components/table.js";
-import { toast, toastError } from "../components/toast.js";
-import { call, get, may, post } from "../core/api.js";
-import { fill, h } from "../core/dom.js";
-import { startPage } from "../core/page.js";
-import { emptyState } from "../core/states.js";
-import { timeElement } from "../core/time.js";
-import { jobUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
-import "../core/shell.js";
+import { field, formDialog, openDialog, showToken, textOf } from "../../components/dialog.js";
+import { actionButton, badge, button } from "../../components/elements.js";
+import { showRows, table } from "../../components/table.js";
+import { toast, toastError } from "../../components/toast.js";
+import { call, get, may, post } from "../../core/api.js";
+import { fill, h } from "../../core/dom.js";
+import { startPage } from "../../core/page.js";
+import { emptyState } from "../../core/states.js";
+import { timeElement } from "../../core/time.js";
+import { jobUrl } from "../../core/urls.js";
+import { formatNumber, t } from "../../core/words.js";
+import "../../core/shell.js";
 
 /** @type {Record<string, string>} */
 const TONES = { active: "good", paused: "warning", disabled: "bad" };
