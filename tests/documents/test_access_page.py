@@ -11,7 +11,7 @@ from detent.web.http.settings import Settings
 from detent.web.openapi.document import document
 from detent.web.openapi.schemas import ROLES
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate" / "access.md"
+PAGES = [Path(__file__).parents[2] / "docs" / "operate" / name for name in ("access.md", "access.zh-CN.md")]
 
 
 def test_the_page_lists_the_least_role_of_each_operation(tmp_path: Path) -> None:
@@ -21,6 +21,7 @@ def test_the_page_lists_the_least_role_of_each_operation(tmp_path: Path) -> None
         for method, operation in methods.items():
             roles = " or ".join(operation[ROLES]) or "no token"
             lines.append(f"| `{method.upper()} {path.removeprefix(PREFIX)}` | {roles} |")
-    text = PAGE.read_text("utf-8")
-    table = text.partition("<!-- operations -->\n")[2].partition("<!-- end of operations -->")[0].strip()
-    assert table == "\n".join(lines), "replace the table in docs/operate/access.md by:\n" + "\n".join(lines)
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        table = text.partition("<!-- operations -->\n")[2].partition("<!-- end of operations -->")[0].strip()
+        assert table == "\n".join(lines), f"replace the table in docs/operate/{page.name} by:\n" + "\n".join(lines)
