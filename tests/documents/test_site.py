@@ -93,6 +93,31 @@ def test_a_chinese_page_has_the_headings_of_the_english_one() -> None:
     assert len(pages) >= 6 and all(english_anchors(path) for path in pages)
 
 
+def test_start_guides_operation_and_error_codes_are_translated() -> None:
+    pages = [path for folder in ("start", "guides", "operate") for path in (DOCS / folder).glob("*.md")]
+    pages += [DOCS / "index.md", DOCS / "reference" / "errors.md", ROOT / "README.md"]
+    english = [path for path in pages if CHINESE not in path.name]
+    assert len(english) > 40
+    assert [path.name for path in english if not path.with_name(path.name.replace(".md", ".zh-CN.md")).exists()] == []
+
+
+def test_the_chinese_error_page_has_the_status_of_each_code() -> None:
+    entry = re.compile(r"^### (\w+)\n\n(?:HTTP (\d+))?", re.MULTILINE)
+    english, chinese = (
+        entry.findall((DOCS / "reference" / name).read_text("utf-8")) for name in ("errors.md", "errors.zh-CN.md")
+    )
+    assert len(english) > 200 and chinese == english
+
+
+def test_the_chinese_readme_lists_the_pages_of_the_english_one() -> None:
+    links = [
+        re.findall(r"\]\(([\w/.-]+\.md)\)", (ROOT / name).read_text("utf-8"))
+        for name in ("README.md", "README.zh-CN.md")
+    ]
+    english, chinese = ({link.replace(CHINESE, ".") for link in found} for found in links)
+    assert english - {"README.md"} <= chinese
+
+
 def test_links_to_generated_pages() -> None:
     """An anchor in a link to a generated page exists; other links are checked by test_links."""
     texts = {name: text() for name, text in generated.PAGES.items()}
