@@ -56,7 +56,7 @@ def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options
 
 def write_document(path: Path, at: str) -> None:
     """The document without Idempotency-Key: schemathesis sends one key with several bodies, which is refused."""
-    document = httpx.get(f"{at}/openapi.json").json()
+    document = httpx.get(f"{at}/openapi.json", timeout=60).json()
     for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
         parameters = operation.get("parameters", [])
         operation["parameters"] = [part for part in parameters if part["name"] != "Idempotency-Key"]
