@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from detent.core.contract.builtin import DEFAULT
+from detent.core.contract.men import MEN
 from detent.core.contract.model import Contract, Move
 from detent.core.options.job_options import JobOptions
 from detent.core.options.option import NAME, REST, JsonSchema, options_of
@@ -46,10 +47,12 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
         "oneOf": [{"$ref": f"#/components/schemas/{variant}"} for variant in variants],
     }
     schemas |= variants
+    task = variants[_variant(MEN.name)]
+    schemas["TaskSubmission"] = {**task, "required": [name for name in task["required"] if name != "contract"]}
     schemas["ChildSubmission"] = {
         "type": "object",
         "description": "A job to submit as the child of another; its name is unique among the children of that job.",
-        "required": ["name"],
+        "required": ["name", "job_type"],
         "additionalProperties": False,
         "properties": {"name": NAME, "job_type": NAME, **_option_fields()},
     }

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
@@ -11,17 +11,25 @@ from detent.engine.metrics.webhooks import MAX_FILTERS, WebhookRequest, webhook_
 from detent.engine.reads import operations
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
+from detent.web.routes.jobs.events import POSITION
 from detent.web.routes.jobs.filters import Page, Paged
 
 router = Router(tags=["webhooks"])
 WebhookId = Annotated[str, schemas.in_path("The id or the name of the webhook.", schemas.PRINTABLE)]
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_URL = {
+    "type": "string",
+    "maxLength": 2_000,
+    "pattern": rf"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:{_PORT})?([/?][!\"$-~]*)?$",
+    "description": "http:// or https://, without user name, password and fragment.",
+}
 _PHASES = Literal["claimable", "leased", "blocked", "final"]
 assert set(_PHASES.__args__) == {str(phase) for phase in Phase}  # type: ignore[attr-defined]
 
 
 class WebhookCreateRequest(schemas.RequestBody):
     name: schemas.Name = Field(description="Unique in its tenant.")
-    url: schemas.Prose = Field(description="http:// or https://, without user name and password.")
+    url: Annotated[schemas.Prose, WithJsonSchema(_URL)]
     tenant_id: schemas.Name | None = Field(None, description="Only events of this tenant. Null: of all tenants.")
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
@@ -35,9 +43,17 @@ class WebhookCreateRequest(schemas.RequestBody):
 class ReplayRequest(schemas.ReasonRequest):
     """One of the three."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"type": "string"}}}
+                for name in ("delivery", "since", "after")
+            ]
+        }
+    )
     delivery: schemas.Name | None = Field(None, description="Id of one delivery.")
     since: schemas.Timestamp | None = Field(None, description="All deliveries that were created since this time.")
-    after: Annotated[str, Field(max_length=80)] | None = Field(
+    after: Annotated[str, Field(max_length=80, pattern=POSITION)] | None = Field(
         None, description="All events after this id of /events/stream; 0: from the first event."
     )
 

@@ -27,7 +27,7 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _END_SECONDS = 1.0
-_POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
+POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
 
 
 _STREAM = {
@@ -47,7 +47,7 @@ class EventStreamFilter(schemas.QueryParameters):
     may see."""
 
     after: str | None = Field(
-        None, pattern=_POSITION, description="Start after the event with this id; 0 starts with the first event."
+        None, pattern=POSITION, description="Start after the event with this id; 0 starts with the first event."
     )
     job_id: schemas.Several[schemas.Name] | None = None
     queue: schemas.Several[schemas.Name] | None = None
@@ -69,7 +69,7 @@ class EventStreamFilter(schemas.QueryParameters):
 async def stream_events(
     request: ApiRequest,
     query: Annotated[EventStreamFilter, Query()],
-    last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
+    last_event_id: Annotated[str | None, Header(pattern=POSITION)] = None,
 ) -> Response:
     """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
     caller = request.caller

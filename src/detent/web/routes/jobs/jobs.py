@@ -47,6 +47,8 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 SUBMISSION = _body(_SUBMISSION)
 """The request body of a route that submits one job, for the OpenAPI document."""
+TASK_SUBMISSION = _body({"$ref": "#/components/schemas/TaskSubmission"})
+"""The same for a job of the contract men."""
 
 
 @router.route_for(

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.contract.men import MEN
-from detent.core.errors import NotFound
+from detent.core.errors import InvalidInput, NotFound
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.views import History
@@ -16,7 +16,7 @@ from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 from .filters import Paged
-from .jobs import SUBMISSION, EventPageQuery, submit_all
+from .jobs import TASK_SUBMISSION, EventPageQuery, submit_all
 
 router = Router(tags=["tasks"])
 TaskId = Annotated[str, schemas.in_path("The task_id of the task.", schemas.PRINTABLE)]
@@ -27,7 +27,7 @@ TaskId = Annotated[str, schemas.in_path("The task_id of the task.", schemas.PRIN
     "/tasks",
     Power.SUBMIT,
     responses={201: responses.TaskSubmitResponse, 200: responses.TaskSubmitResponse},
-    extra=SUBMISSION,
+    extra=TASK_SUBMISSION,
 )
 async def submit_task(request: ApiRequest) -> Response:
     """Submit a task under the contract men: 201 if it is new, 200 if its task_id or idempotency_key is known.
@@ -35,8 +35,10 @@ async def submit_task(request: ApiRequest) -> Response:
     409 TASK_DUPLICATE with conflict_fields and the task if a critical field differs; 422 if a value is invalid.
     """
     body = await request.json()
-    if isinstance(body, dict):
-        body.setdefault("contract", MEN.name)
+    if isinstance(body, dict) and body.setdefault("contract", MEN.name) != MEN.name:
+        raise InvalidInput(
+            "a task has the contract men; submit others to /jobs", code="INPUT_INVALID", field="contract"
+        )
     (submitted,) = await submit_all(request, [body], fresh_id=request.fresh_id)
     answer = {"idempotent_hit": submitted.hit, "task": request.submitted_view(submitted).get("task")}
     location = f"{request.scope['path']}/{quote(submitted.job.task_id or '', safe='')}"

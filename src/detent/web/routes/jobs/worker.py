@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, StringConstraints, WithJsonSchema
+from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
@@ -88,6 +88,12 @@ class WaitRequest(schemas.RequestBody):
     )
 
 
+_NEEDS_WAIT: dict[str, Any] = {
+    "if": {"properties": {"outcome": {"const": "wait"}}, "required": ["outcome"]},
+    "then": {"properties": {"wait": {"type": "object"}}, "required": ["wait"]},
+}
+
+
 class SettleRequest(LeaseToken):
     """The outcome of an execution.
 
@@ -95,6 +101,8 @@ class SettleRequest(LeaseToken):
     refuse it). snooze: after_seconds (the job is queued again and no retry is used). cancel: reason. stop: the job is
     queued again at once. wait: the job leaves its worker, and is claimed again when the wait ends.
     """
+
+    model_config = ConfigDict(json_schema_extra=_NEEDS_WAIT)
 
     outcome: Literal["succeed", "fail", "snooze", "cancel", "stop", "wait"]
     result: Any = None
