@@ -11,6 +11,7 @@ from detent.core.job import ApprovalRequest, Wait
 from detent.core.outcome import Waits
 from detent.engine import Engine, Submission
 from detent.engine.execution.manual_run import ManualRun
+from detent.engine.metrics.webhooks import WebhookRequest
 from detent.engine.runtime import Runtime, Service
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.children import ChildState
@@ -45,6 +46,10 @@ ON_JOBS: dict[str, tuple[tuple[str, str], Act]] = {
     "approvals.reject": (("standard", "waiting_approval"), lambda t, i: t.approvals.reject(i, ANN)),
     "results.wait": (("standard", "failed"), lambda t, i: t.results.wait(i)),
     "results.failure": (("standard", "failed"), lambda t, i: t.results.failure(ended(i))),
+    "jobs.steps": (("standard", "queued"), lambda t, i: t.jobs.steps(i, 10)),
+    "jobs.children": (("standard", "queued"), lambda t, i: t.jobs.children(i, None, 10)),
+    "jobs.log_lines": (("standard", "queued"), lambda t, i: t.jobs.log_lines(i, None, 10)),
+    "jobs.newest_entries": (("standard", "queued"), lambda t, i: t.jobs.newest_entries(i, 10)),
     "approvals.of_job": (("standard", "queued"), lambda t, i: t.approvals.of_job(i)),
 }
 IN_BULK: dict[str, tuple[tuple[str, str], Act]] = {
@@ -81,12 +86,15 @@ ON_SCHEDULES: dict[str, Act] = {
     "schedules.pause": lambda t, i: t.schedules.pause(i, ANN),
     "schedules.resume": lambda t, i: t.schedules.resume(i, ANN),
     "schedules.remove": lambda t, i: t.schedules.remove(i, ANN),
+    "schedules.run_now": lambda t, i: t.schedules.run_now(i, ANN),
     "schedules.backfill": lambda t, i: t.schedules.backfill(i, *SPAN, ANN),
 }
 OWN = {
     "audit", "approvals.waiting", "limits.quotas", "stats.view", "limits.pause", "limits.resume",
     "schedules.add", "tokens.create", "tokens.revoke", "tokens.list",
     "jobs.get_many", "dead_letters.get_many", "dead_letters.groups",
+    "webhooks.add", "webhooks.list", "webhooks.remove", "webhooks.pause", "webhooks.resume", "webhooks.replay",
+    "webhooks.deliveries",
 }  # fmt: skip
 """Each has a test of its own below."""
 OPERATORS = {
@@ -97,6 +105,10 @@ OPERATORS = {
     "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist", "tokens.authenticate",
     "sessions.create", "sessions.use", "sessions.end",
     "tokens.rotate", "on_store", "results.close",
+    "stats.backlog", "stats.queue", "stats.job_type",
+    "workers.check_in", "workers.command", "workers.deregister", "workers.record_heartbeat",
+    "executions.add_log_lines", "executions.check_children", "executions.enqueue_children", "executions.progress",
+    "executions.record_step", "executions.signals", "executions.steps",
 }  # fmt: skip
 """Operations of processes and operators: a tenant is refused, whatever the arguments."""
 NO_OPERATION = {"scoped"} | {name for name in vars(Runtime) if not name.startswith("_")}
@@ -116,7 +128,7 @@ def operations() -> set[str]:
 
 
 def test_every_operation_is_a_tenants_or_an_operators() -> None:
-    assert len(services()) == 10
+    assert len(services()) == 12
     tables = (ON_JOBS, IN_BULK, ON_DEAD_LETTERS, SUBMITS, LISTS, ON_FILTERS, ON_SCHEDULES, OWN)
     tenants = {name for table in tables for name in table}
     assert not tenants & OPERATORS
@@ -308,3 +320,22 @@ async def test_tokens_of_a_tenant(engine: Engine, place: Place) -> None:
     await refused_untouched(place, rival.revoke(token.id, ANN), "TOKEN_NOT_FOUND", 404)
     await refused_untouched(place, acme.revoke(everywhere.id, ANN), "TOKEN_NOT_FOUND", 404)
     assert (await acme.revoke(token.id, ANN)).revoked_at is not None
+
+
+async def test_webhooks_of_a_tenant(engine: Engine, place: Place) -> None:
+    acme, rival = engine.scoped(tenant="acme").webhooks, engine.scoped(tenant="rival").webhooks
+    foreign = WebhookRequest("crm", "https://crm.example/", tenant_id="rival")
+    await refused_untouched(place, acme.add(foreign, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    webhook, _ = await acme.add(WebhookRequest("crm", "https://crm.example/"), ANN)
+    assert webhook.tenant_id == "acme"
+    assert [len(await service.list()) for service in (acme, rival, engine.webhooks)] == [1, 0, 1]
+    acts: list[Callable[[Any], Awaitable[Any]]] = [
+        lambda service: service.pause(webhook.id, ANN),
+        lambda service: service.resume(webhook.id, ANN),
+        lambda service: service.replay(webhook.id, ANN, after="0"),
+        lambda service: service.deliveries(webhook.id, 10),
+        lambda service: service.remove(webhook.id, ANN),
+    ]
+    for act in acts:
+        await refused_untouched(place, act(rival), "WEBHOOK_NOT_FOUND", 404)
+        await act(acme)

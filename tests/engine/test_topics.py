@@ -1,7 +1,7 @@
 """Every method of every topic of a transaction runs on every store: its statements exist and fit values and rows."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -23,6 +23,7 @@ VALUES: dict[str, Any] = {
     "kind": "queue",
     "state": "firing",
     "named": None,
+    "at_most": {"queue": 1},
 }
 """By the name of a parameter or field; all others get a value by their type."""
 ELSEWHERE = {"insert", "apply"}
@@ -48,7 +49,7 @@ def value_of(name: str, hint: Any, kind: Any) -> Any:
             return kind
         case origin if origin in (UnionType, Union):
             return value_of("", parts[0], kind)
-        case origin if origin in (Sequence, frozenset):
+        case origin if origin in (Sequence, Iterable, frozenset):
             return [value_of("", parts[0], kind)]
         case origin if origin in (Mapping, dict):
             return {value_of("", parts[0], kind): value_of("", parts[1], kind)}

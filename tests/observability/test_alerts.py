@@ -96,9 +96,9 @@ async def run_too_long(engine: Engine, clock: FakeClock) -> None:
 
 
 async def finish_all(engine: Engine, clock: FakeClock) -> None:
-    rows = await engine.store.read(lambda tx: tx.queries.query("held_jobs", limit=10))
+    rows = await engine.store.read(lambda tx: tx.claims.held_jobs(10))
     for row in rows:
-        job = await engine.jobs.get(row[0])
+        job = await engine.jobs.get(row.id)
         await engine.settle(job.id, job.token or "", Succeeded(None))
 
 
@@ -198,7 +198,7 @@ async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str
     await cure(engine, clock)
     clock.advance(rule.window_seconds + 10)
     if name == "stuck_running":
-        assert not await engine.store.read(lambda tx: tx.queries.query("held_jobs", limit=10))
+        assert not await engine.store.read(lambda tx: tx.claims.held_jobs(10))
     if name == "no_worker":
         await register_worker(engine, "w2", "mail")
     assert await maintenance.evaluate() == [], "not before resolve_after_seconds"

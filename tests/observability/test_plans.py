@@ -32,7 +32,8 @@ def connection(tmp_path: Path) -> apsw.Connection:
 @pytest.mark.parametrize("name", QUERIES)
 def test_no_query_reads_a_whole_table(connection: apsw.Connection, name: str) -> None:
     values = VALUES | {f"{part}_{suffix}": 0 for part in ("lane", "event", "source") for suffix in "abcdefgh"}
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values)]
+    statement = SQL[name].replace("{where}", "1")  # without a filter, the most that it reads
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     scans = [
         line
         for line in plan
