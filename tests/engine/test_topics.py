@@ -23,7 +23,6 @@ VALUES: dict[str, Any] = {
     "kind": "queue",
     "state": "firing",
     "named": None,
-    "at_most": {"queue": 1},
 }
 """By the name of a parameter or field; all others get a value by their type."""
 ELSEWHERE = {"insert", "apply"}
@@ -51,6 +50,8 @@ def value_of(name: str, hint: Any, kind: Any) -> Any:
             return value_of("", parts[0], kind)
         case origin if origin in (Sequence, Iterable, frozenset):
             return [value_of("", parts[0], kind)]
+        case origin if origin in (Mapping, dict) and name == "at_most":
+            return {VALUES["kind"]: 1}
         case origin if origin in (Mapping, dict):
             return {value_of("", parts[0], kind): value_of("", parts[1], kind)}
         case origin if origin is tuple:
