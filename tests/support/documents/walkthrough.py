@@ -32,6 +32,7 @@ class Reader:
         search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.folder, self.job_id, self.output = folder, "", ""
         self.environment = {**os.environ, "PATH": search_path, "DETENT_PORT": self.port, "PYTHONPATH": str(folder)}
+        self.environment["COLUMNS"] = "160"  # a terminal in which the tables fit
         self.environment.pop("DETENT_URL", None)
         self.servers: list[subprocess.Popen[bytes]] = []
 
