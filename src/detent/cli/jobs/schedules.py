@@ -103,10 +103,11 @@ def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: Co
 
     schedule, fires = connection.run(act)
     runs = [responses.show(responses.ScheduleRun, fire) for fire in fires]
+    view = schedule_view(schedule)
     if connection.as_json:
-        print_json({**schedule_view(schedule), "last_fires": runs})
+        print_json({**view, "last_fires": runs})
         return
-    print_fields({**schedule_view(schedule), "payload": schedule.payload})
+    print_fields({**view, "payload": schedule.payload, "in_words": view["in_words"].get("en")})
     if runs:
         print_line()
         print_table(("run at", "job"), [[run["fire_at"], run["job_id"]] for run in runs])
