@@ -5,6 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Route, expect
 
+from dashboard.handlers import app
 from dashboard.site import Site, assert_no_errors, status_badge, wait_until_drawn
 
 
@@ -330,7 +331,7 @@ def test_the_page_reconnects_after_the_connection_was_lost(site: Site) -> None:
     expect(page.locator(f"[data-key='{job}']")).to_be_visible()
 
 
-JOB_TYPES = {"mail", "gated", "order", "release", "charge", "import", "part", "fan", "out", "large", "snoozes"}
+WORDS_OF_JOB_TYPES = set(re.findall("[A-Za-z]+", " ".join(app.jobs)))
 LATIN_WORDS = """() => { const copy = document.getElementById("why").cloneNode(true);
   for (const name of copy.querySelectorAll("code, a")) name.remove();
   return copy.textContent.match(/[A-Za-z]+/g) ?? []; }"""
@@ -351,7 +352,7 @@ def test_the_explanation_of_a_status_is_fully_chinese(site: Site) -> None:
         site.open(page, f"jobs/{job}")
         expect(page.locator("#why")).to_contain_text(title)
         if names is not None:
-            assert set(page.evaluate(LATIN_WORDS)) <= {*names, *JOB_TYPES}, title
+            assert set(page.evaluate(LATIN_WORDS)) <= {*names, *WORDS_OF_JOB_TYPES}, title
     assert_no_errors(page)
 
 

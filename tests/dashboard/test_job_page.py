@@ -61,12 +61,11 @@ def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
     page = site.sign_in("ana", f"jobs/{job}")
     current = page.locator(".diagram .node.current")
     expect(current).to_have_attribute("data-status", "failed")
-    assert current.locator("rect").evaluate("node => getComputedStyle(node).fill") == "rgb(194, 42, 42)"
-    taken = [
-        (edge.get_attribute("data-from"), edge.get_attribute("data-to"))
-        for edge in page.locator(".diagram .edge.taken").all()
-    ]
-    assert set(taken) == {
+    expect(current.locator("rect")).to_have_css("fill", "rgb(194, 42, 42)")
+    taken = page.locator(".diagram .edge.taken").evaluate_all(
+        "edges => edges.map(({dataset}) => [dataset.from, dataset.to])"
+    )
+    assert {(source, target) for source, target in taken} == {
         ("", "queued"),
         ("queued", "running"),
         ("running", "dlq_pending"),

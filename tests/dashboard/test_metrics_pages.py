@@ -101,7 +101,7 @@ def test_a_tenant_has_an_overview_and_a_menu_of_its_own(site: Site) -> None:
     expect(page.locator("#series svg.chart")).to_have_count(3)
     assert "secret-queue" not in page.content()
     menu = [link.get_attribute("data-name") for link in page.locator("#menu a[data-name]").all()]
-    assert menu == ["overview", "jobs", "approvals", "dead_letters", "schedules", "contracts"]
+    assert menu == ["overview", "jobs", "approvals", "dead_letters", "schedules", "contracts", "webhooks"]
     page.goto(f"{site.root_url}/queues")
     expect(page.locator("main")).to_contain_text("Not for this token")
     assert_no_errors(page)
