@@ -46,6 +46,7 @@ def paths(module_site: Site) -> dict[str, str]:
     return page_path_by_name
 
 
+@pytest.mark.long
 def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[str, str]) -> None:
     page = site.sign_in("boss", "")
     for name, path in paths.items():
@@ -68,6 +69,7 @@ def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[st
         assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_every_control_is_reached_by_keyboard(site: Site, paths: dict[str, str]) -> None:
     page = site.sign_in("boss", "")
     for name, path in paths.items():

@@ -78,6 +78,7 @@ def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     gate = site.folder / "import-gate"
     job = site.submit("import", {"gate": str(gate), "rows": 50}, queue="imports")
@@ -159,7 +160,7 @@ def _scale(page: Page) -> float:
     return float(page.locator(".graph").get_attribute("data-scale") or 0)
 
 
-@pytest.mark.long
+@pytest.mark.drill  # three runs hung before its end, none of eight later ones did: the cause is not known
 def test_children_are_live(site: Site) -> None:
     job = site.submit("fan-out", {"parts": 4}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}")
@@ -173,6 +174,7 @@ def test_children_are_live(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
     dead_letter = site.create_dead_letter()
     page = site.sign_in("ana", f"dead-letters/{dead_letter}")

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.site import Site, assert_no_errors
@@ -14,6 +15,7 @@ def rows(page: Page) -> list[str | None]:
     return [row.get_attribute("data-key") for row in page.locator("tbody tr").all()]
 
 
+@pytest.mark.long
 def test_typing_in_the_filter_never_blanks_the_list(site: Site) -> None:
     job = site.wait_until_final(site.submit("mail", {"to": "typed"}, queue="mail"))
     page = site.sign_in("ana", "jobs")
@@ -48,6 +50,7 @@ def test_an_unknown_prefix_is_searched_as_text(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_the_list_stays_still_and_announces_new_rows(site: Site) -> None:
     gate = site.folder / "still-gate"
     running = site.submit("gated", {"gate": str(gate)}, queue="still")
@@ -75,6 +78,7 @@ def test_the_list_stays_still_and_announces_new_rows(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_columns_time_range_saved_views_and_export(site: Site) -> None:
     job = site.wait_until_final(site.submit("mail", {"to": "=1+1"}, queue="export"))
     page = site.sign_in("ana", "jobs?q=queue:export")
@@ -105,6 +109,7 @@ def test_columns_time_range_saved_views_and_export(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_one_person_proposes_to_discard_many_and_another_confirms(site: Site) -> None:
     letters = [site.create_dead_letter(f"card {number}") for number in range(3)]
     ana = site.sign_in("ana", "dead-letters")
@@ -170,6 +175,7 @@ def test_selected_dead_letters_are_requeued(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
     job = site.submit("mail", {"to": "palette"}, queue="mail", idempotency_key="order-4711")
     page = site.sign_in("ana", "")

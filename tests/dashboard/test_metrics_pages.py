@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.site import Site, assert_no_errors
@@ -28,6 +29,7 @@ def test_a_queue_without_workers_says_so_on_both_pages(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
     gate = site.folder / "limit-gate"
     site.call("PUT", "limits", {"queue": "gates", "concurrency": 1})
@@ -75,6 +77,7 @@ def test_percentiles_of_a_type_and_throughput_of_a_queue_take_at_most_three_clic
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_what_runs_now_has_elapsed_time_progress_and_workers(site: Site, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = site.submit("count", {"gate": str(gate)}, queue="gates")

@@ -5,6 +5,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from dashboard.site import SECOND_WORKER_HANDLERS, Site, assert_no_errors, child_environment
@@ -185,6 +186,7 @@ def test_many_jobs_are_requeued_after_the_number_is_typed(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_a_worker_is_drained(site: Site) -> None:
     """A drained worker finishes the job it runs, then exits."""
     gate = site.folder / "drained"
