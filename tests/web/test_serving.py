@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 from starlette.applications import Starlette
@@ -92,8 +93,10 @@ def test_without_a_place_for_the_token_a_public_address_is_refused(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
+    in_memory = apsw.Connection(":memory:")  # of the application: it has no path to compare with that of the jobs
     assert run(["serve", "--host", "0.0.0.0", "--port", "0", "--url", url]) == 1
     assert "TOKENS_REQUIRED" in capsys.readouterr().err
+    in_memory.close()
     monkeypatch.chdir(tmp_path)
     assert run(["token", "list", "--json", "--url", url]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == []

@@ -100,7 +100,9 @@ class FileGuard:
 
     def _is_open_through_apsw(self) -> bool:
         """Connections of our own SQLite library share their locks and are no danger."""
-        return any(os.path.realpath(connection.filename) == self._real_path for connection in apsw.connections())
+        names = (connection.filename for connection in apsw.connections())
+        # A database in memory has no name, and realpath("") fails in a working directory that was removed.
+        return any(os.path.realpath(name) == self._real_path for name in names if name)
 
     def _refuse_descriptors_of_others(self) -> None:
         """A library that opened the file before Detent would release the locks when it closes the file."""
