@@ -108,7 +108,10 @@ def test_migrate(cli: Cli) -> None:
 def test_other_schemas_are_refused(cli: Cli) -> None:
     cli("migrate")
     connection = apsw.Connection("shop.db")
-    connection.execute("INSERT INTO detent_schema VALUES (999)")
+    connection.execute("INSERT INTO detent_schema VALUES (999)")  # additive: the doctor mentions it
+    assert cli("jobs", "list").out == "No jobs.\n"
+    assert cli("doctor", "--json").json["checks"][1]["do"] == "upgrade this Detent"
+    connection.execute("INSERT INTO detent_schema VALUES (-999)")  # breaking: older programs are refused
     connection.close()
     assert re.match(r"SCHEMA_MISMATCH: .*upgrade Detent", cli("jobs", "list", code=1).err)
     assert cli("migrate", code=1).err.startswith("SCHEMA_MISMATCH")

@@ -157,14 +157,14 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
     """Invalid requests, the same for the same seed. GET routes that could succeed by chance are left out."""
     source = random.Random(seed)
     routes = [
-        (method, route.path, route.takes_body)
+        (method, route.path, _raw_bodies(route))
         for route in api.app.router.routes
         if isinstance(route, ApiRoute) and route.path != f"{API}/events/stream"
         for method in sorted(route.methods or ())
         if method != "GET" or "{" in route.path or route.path in (f"{API}/jobs", f"{API}/dlq/items", f"{API}/audit")
     ]
     for _ in range(number):
-        method, path, takes_body = source.choice(routes)
+        method, path, raw = source.choice(routes)
         while "{" in path:
             head, _, rest = path.partition("{")
             path = head + source.choice(PARTS) + rest.partition("}")[2]
@@ -172,9 +172,17 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
             path += "?" + source.choice(QUERIES)
         body = b""
         if method != "GET":
-            body = source.choice(RAW) if takes_body and source.random() < 0.3 else _odd_body(source)
+            body = source.choice(raw) if raw and source.random() < 0.3 else _odd_body(source)
         media = source.choice(["application/json"] * 6 + ["text/plain", "application/xml", ""])
         yield method, path, body, {"content-type": media} if media else {}
+
+
+def _raw_bodies(route: ApiRoute) -> list[bytes]:
+    """Those of RAW that are invalid for the route: none if it takes no body, no empty one if its body is optional."""
+    if not route.takes_body:
+        return []
+    optional = route.body_field is not None and not route.body_field.field_info.is_required()
+    return [body for body in RAW if not (optional and body in (b"", b"null"))]
 
 
 def _odd_body(source: random.Random) -> bytes:
@@ -235,8 +243,9 @@ async def test_every_response_has_the_security_headers(api: Api) -> None:
         assert "frame-ancestors 'none'" in headers["content-security-policy"] and "cache-control" in headers
         assert "server" not in headers and "unsafe" not in headers["content-security-policy"]
     page = (await api.open.get("/docs")).text
-    for foreign in ("<script", "<style", "style=", "http://", "https://"):
-        assert foreign not in page, foreign
+    tags = re.findall(r"<[^>]*>", page)
+    for foreign in ("<script", "<style", "style=", "//"):
+        assert not [tag for tag in tags if foreign in tag], foreign
     for address in re.findall(r'(?:href|src)="(static/[^"]+)"', page):
         assert (await api.open.get(f"/{address}")).status_code == 200, address
 

@@ -163,10 +163,18 @@ async def test_progress_and_log_lines(api: Api) -> None:
     why = (await api.open.get(f"{API}/jobs/{mine.job['id']}/why")).json()
     assert "25" in str(why), why
     lines = [{"message": f"line {n}", "level": "WARNING"} for n in range(120)]
-    assert (await mine.post("logs", lines=lines)).json() == {"stored": 120, "left_out": 0}
-    assert (await mine.post("logs", lines=lines)).json() == {"stored": 80, "left_out": 40}
-    assert (await mine.post("logs", lines=lines)).json() == {"stored": 0, "left_out": 120}
+    for _ in range(2):
+        assert (await mine.post("logs", lines=lines)).json() == {"stored": 120, "left_out": 0}
+    assert await kept_lines(api, mine) == list(range(41, 241)), "later lines replace the first ones"
+    wide = [{"message": "x" * 2_000}] * 20
+    assert (await mine.post("logs", lines=wide)).json() == {"stored": 16, "left_out": 4}
+    assert await kept_lines(api, mine) == list(range(245, 261)), "32 KiB"
     await api.open.post(f"{API}/jobs/{mine.job['id']}/cancel", json={"reason": "wrong"})
     assert (await mine.post("progress", share=0.75)).json() == {"cancel_requested": True}
     assert code(await mine.post("progress", share=1.5), 422) == "INPUT_INVALID"
     assert await mine.settle(outcome="cancel", reason="asked to") == "cancelled" and await verified(api)
+
+
+async def kept_lines(api: Api, mine: RunningJob) -> list[int]:
+    response = await api.open.get(f"{API}/jobs/{mine.job['id']}/logs")
+    return [line["n"] for line in response.json()["items"]]
