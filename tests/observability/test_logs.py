@@ -148,6 +148,20 @@ async def test_captured_lines_are_stored_even_of_a_failed_job(app: Detent, log_l
     assert (await verify((await app.ready()).store)).ok
 
 
+async def test_lines_of_a_handler_that_never_waits_are_stored(app: Detent, log_lines: Lines) -> None:
+    """It ends before any other task of the event loop has run."""
+
+    @app.job("hasty", capture_logs=True, max_retries=0)
+    async def hasty(ctx: Context) -> None:
+        library.info("the only line")
+
+    async with working(app):
+        handle = await hasty.enqueue()
+        await handle.result(10)
+    (note,) = await notes(handle)
+    assert [line["message"] for line in note["data"]["lines"]] == ["the only line"]
+
+
 async def test_lines_are_stored_while_the_job_runs(app: Detent, log_lines: Lines) -> None:
     release = asyncio.Event()
 

@@ -191,13 +191,15 @@ class _LogWriter:
         self._stored = 0
 
     async def run(self) -> None:
-        while not self.stop.is_set():
+        ended = False
+        while not ended:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stop.wait(), STORE_SECONDS)
+            ended = self.stop.is_set()  # read before storing: lines logged meanwhile need another round
             try:
                 await self._store_new()
             except DetentError as error:
-                if self.stop.is_set():
+                if ended:
                     log.warning("captured log lines could not be stored: %s", error)
 
     async def _store_new(self) -> None:
