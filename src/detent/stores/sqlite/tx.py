@@ -105,8 +105,9 @@ class SqliteTxQueries(TxQueries):
         present = self._insert(rows, events)
         fresh = [change for change in changes if change.after.id not in present] if present else changes
         for change in fresh:
-            if needs_trace_row(change.after):
-                self.connection.execute(SQL["put_job_trace"], (change.after.trace_id, change.after.id))
+            job = change.after
+            if job.trace_id is not None and job.id not in job.trace_id:  # needs_trace_row, without a call per job
+                self.connection.execute(SQL["put_job_trace"], (job.trace_id, job.id))
             if change.notes:
                 await self.add_notes(change.notes)
             if change.outbox_item:
