@@ -204,10 +204,10 @@ def _event_row(now: Micros, event: responses.Event) -> list[str | int | None]:
 def _show_log(row: responses.Event) -> None:
     print_line()
     print_line(f"log of execution {row['execution_no']}:")
+    if left_out := row["data"].get("left_out"):
+        print_line(f"  ({pluralize(left_out, 'earlier line')} not kept)")
     for line in row["data"].get("lines", ()):
         print_line(f"  {line['at']} {line['level']} {line['logger']}: {line['message']}")
-    if left_out := row["data"].get("left_out"):
-        print_line(f"  {pluralize(left_out, 'more line')} were not stored")
 
 
 @group.command("why")

@@ -44,8 +44,8 @@ class ProgressResponse(TypedDict):
 
 
 class LogResponse(TypedDict):
-    stored: Annotated[int, "Number of lines that were stored."]
-    left_out: Annotated[int, "Number of lines beyond the limit of an execution: 200 lines, 32 KiB."]
+    stored: Annotated[int, "Number of lines of this call that were stored."]
+    left_out: Annotated[int, "Number of lines of this call that were not: the last 200 lines and 32 KiB are kept."]
 
 
 class DeregisterResponse(TypedDict):

@@ -112,7 +112,7 @@ async def report_progress(request: ApiRequest, body: ProgressRequest) -> worker_
 
 @router.route_for("POST", "/worker/logs", Power.WORK)
 async def add_log_lines(request: ApiRequest, body: LogRequest) -> worker_protocol.LogResponse:
-    """Store log lines with the job: at most 200 lines and 32 KiB of one execution."""
+    """Store log lines with the job. Of one execution the last 200 lines and 32 KiB are kept."""
     require_worker(request)
     lines = [LogLine(line.level, line.message, line.logger) for line in body.lines]
     stored = await request.engine.executions.add_log_lines(body.job_id, body.token, lines)
