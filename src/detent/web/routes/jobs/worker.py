@@ -90,7 +90,7 @@ class WaitRequest(schemas.RequestBody):
 
 _NEEDS_WAIT: dict[str, Any] = {
     "if": {"properties": {"outcome": {"const": "wait"}}, "required": ["outcome"]},
-    "then": {"properties": {"wait": {"type": "object"}}, "required": ["wait"]},
+    "then": {"properties": {"wait": {"type": "object", "additionalProperties": True}}, "required": ["wait"]},
 }
 
 
