@@ -157,8 +157,9 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
         assert len(await _queries_of(trips, engine.jobs.submit(Submission("noop")))) == 1
         assert len(await _queries_of(trips, engine.jobs.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
         queries = await _queries_of(trips, drain(engine))
-        # The last claim comes back short. If it was from one lane only, another one looks at all lanes.
-        assert len(queries) == BATCHES + 1, [" ".join(query.split())[:80] for query in queries]
+        # The last claim comes back short. If it was from one lane only, another one looks at all lanes. One
+        # lane alone is claimed for at most 50 ms, so on a busy machine the last one may have looked at all lanes.
+        assert len(queries) in (BATCHES, BATCHES + 1), [" ".join(query.split())[:80] for query in queries]
         await engine.close()
 
     asyncio.run(run())
