@@ -25,10 +25,10 @@ Paged = tuple[list[T], str | None]
 Searched = tuple[list[T], str | None, responses.Timestamp | None]
 """A page of a search from new to old, the cursor to continue with, and the time up to which it has searched."""
 MAX_PAGE = 500
-_UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
 JobId = Annotated[str, in_path("The job's id, or the task_id of its task.", PRINTABLE)]
-Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
+Cursor = Annotated[str, StringConstraints(pattern=UUID)]
 Time = Annotated[str, StringConstraints(max_length=40), Field(json_schema_extra={"format": "date-time"})]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 

@@ -22,6 +22,8 @@ from detent.version import __version__
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
+from .filters import UUID
+
 router = Router(tags=["worker"])
 _MAX_WAIT = 20.0
 _POLL_SECONDS = 0.5
@@ -29,6 +31,7 @@ _PARK_SECONDS = 60.0
 """A wait that may last longer is parked, as in workers that use the library."""
 MAX_AWAITED = 10_000
 Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
+ChildId = Annotated[str, StringConstraints(pattern=UUID)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 
@@ -80,7 +83,7 @@ class WaitRequest(schemas.RequestBody):
     name: schemas.Name = Field(description="One wait for the job's life. A timeout is recorded under this name.")
     kind: Literal["signal", "webhook", "human", "timer"] = Field("signal", description="Shown to people.")
     timeout_seconds: float | None = Field(None, ge=0, le=1e9, description="Null: without end.")
-    children: Annotated[list[Key], Field(min_length=1, max_length=MAX_AWAITED)] | None = Field(
+    children: Annotated[list[ChildId], Field(min_length=1, max_length=MAX_AWAITED)] | None = Field(
         None, description="Ids of children to wait for instead of a signal."
     )
     wakes_on: Literal["end", "failure", "any"] = Field(

@@ -124,7 +124,7 @@ async def _child_of(request: ApiRequest, child: dict[str, Any]) -> tuple[str, Su
     name, body = child.get("name"), {key: value for key, value in child.items() if key != "name"}
     if not isinstance(name, str):
         raise InvalidInput("each child needs a name that is unique in the job", code="INPUT_INVALID", field="name")
-    if body.get("job_type") is None:
+    if not isinstance(body.get("job_type"), str):
         raise InvalidInput(
             "each child needs a job_type; it selects the handler", code="INPUT_INVALID", field="job_type"
         )
