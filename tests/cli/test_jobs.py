@@ -148,6 +148,22 @@ def test_list_filters_and_pages(cli: Cli) -> None:
     assert ids[4] in text and "charge" in text and f"next page: --cursor {ids[3]}" in text
 
 
+def test_the_list_fits_into_80_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = cli("enqueue", "refund", "--payload", '{"order_id": 1}', "--queue", "returns-and-complaints").id
+    cli("worker", "shop.py", "--until-idle")
+    queued = cli("enqueue", "charge", "--payload", '{"order_id": 2}').id
+    wide = cli("jobs", "list").out
+    assert "returns-and-complaints" in wide and "ORDER_UNKNOWN: no such order" in wide
+    monkeypatch.setenv("COLUMNS", "80")
+    head, first, second = cli("jobs", "list").out.splitlines()
+    assert head.split() == ["id", "type", "status", "updated", "error"]
+    assert first.split()[:3] == [queued, "charge", "queued"]
+    assert second.split()[:3] == [failed, "refund", "failed"] and second.split()[-1] == "ORDER_UNKNOWN"
+    assert max(map(len, (head, first, second))) <= 80
+    head, row = cli("jobs", "list", "--status", "queued").out.splitlines()
+    assert "error" not in head.split() and row.split()[:3] == [queued, "charge", "queued"] and "…" not in row
+
+
 def test_stored_text_cannot_control_the_terminal(cli: Cli) -> None:
     enqueued = cli("enqueue", "charge", "--payload", json.dumps({"a": "[red]\x1b[2Jx"}), "--queue", "[bold]q")
     shown = cli("jobs", "show", enqueued.id).out + cli("jobs", "list").out

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.console import Console, RenderableType
@@ -24,6 +24,10 @@ from detent.system.error_links import error_link
 EXIT_OK, EXIT_NO, EXIT_USAGE = 0, 1, 2
 _PIPE_WIDTH = 200
 """Columns when stdout is not a terminal: wide enough that ids and sentences are not wrapped."""
+_GAP = 2
+"""Spaces between two columns."""
+_WRAPPED = 20
+"""Texts of columns that are wider may be wrapped to this width."""
 
 Cell = str | int | float | bool | Text | None
 
@@ -58,16 +62,39 @@ def print_result(as_json: bool, value: Any, *lines: str) -> None:
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str | None = None) -> Table:
-    """The first column is never wrapped; a column whose name starts with > is aligned right."""
+    """The first column is never wrapped; a column whose name starts with > is aligned right.
+
+    One whose name starts with ? is left out if the terminal is too narrow: first those without values, then from the
+    left.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    shown = _fitting_columns(columns, cells, console().width)
     table = Table(
-        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
+        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0)
     )
-    for position, name in enumerate(columns):
+    for position in shown:
+        name = columns[position].lstrip("?")
         right = name.startswith(">")
-        table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=position == 0 or right)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        justify: Literal["left", "right"] = "right" if right else "left"
+        table.add_column(name.lstrip(">"), justify=justify, no_wrap=position == 0 or right, overflow="fold")
+    for row in cells:
+        table.add_row(*(row[position] for position in shown))
     return table
+
+
+def _fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> list[int]:
+    """The positions of the columns to show. Wide texts count as _WRAPPED: rich wraps the widest column first."""
+    widths = [max((row[position].cell_len for row in rows), default=0) for position in range(len(columns))]
+    optional = [position for position, name in enumerate(columns) if name.startswith("?")]
+    optional.sort(key=lambda position: widths[position] > 0)
+    needed = [
+        max(len(name.strip("?>")), values if position == 0 else min(values, _WRAPPED)) + _GAP
+        for position, (name, values) in enumerate(zip(columns, widths, strict=True))
+    ]
+    shown = list(range(len(columns)))
+    while optional and sum(needed[position] for position in shown) - _GAP > width:
+        shown.remove(optional.pop(0))
+    return shown
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str | None = None) -> None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
 from detent.cli.options import ContractFilter, JobId, QueueFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
+    console,
     list_view,
     make_table,
     pluralize,
@@ -45,7 +46,9 @@ group = CommandGroup(help="List, inspect and control jobs.", no_args_is_help=Tru
 _COLOURS = {Phase.CLAIMABLE: "yellow", Phase.LEASED: "cyan", Phase.BLOCKED: "magenta", Phase.FINAL: "red"}
 _HIDDEN_FIELD = "settlement"
 """A digest by which the engine recognises a repeated settlement; not shown to people."""
-_COLUMNS = ("id", "type", "status", "queue", ">attempts", "due", "updated", "error")
+_COLUMNS = ("id", "type", "status", "?queue", "?>attempts", "?due", "?updated", "?error")
+_WIDE = 120
+"""Columns of a terminal in which error messages have room."""
 
 
 class ExportFormat(StrEnum):
@@ -145,6 +148,8 @@ def list_jobs(
 
 def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     error = f"{job.error_code}: {job.error_message}" if job.error_code else ""
+    if console().width < _WIDE:
+        error = job.error_code or ""
     due = relative_time(now, job.due_at) if job.phase in (Phase.CLAIMABLE, Phase.BLOCKED) else ""
     tail = [due, relative_time(now, job.updated_at), shorten(error, 40)]
     status = Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
