@@ -364,6 +364,7 @@ class ScheduleWithRuns(Schedule):
 
 class SchedulePreview(TypedDict):
     timezone: str
+    in_words: Annotated[dict[str, str], "A cron expression in words: language (en, zh) -> text."]
     fires: Annotated[list[PlannedRun], "The next runs."]
 
 

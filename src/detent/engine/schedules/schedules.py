@@ -264,12 +264,10 @@ def schedule_view(schedule: Schedule, *, payloads: bool = True) -> responses.Sch
         declared=schedule.declared is not None,
         paused=schedule.paused_at is not None,
         last_error=schedule.last_error if payloads else None,
-        in_words=in_words(schedule),
+        in_words=in_words(schedule.expression if schedule.kind == ScheduleKind.CRON else None),
     )
 
 
-def in_words(schedule: Schedule) -> dict[str, str]:
-    """A cron expression in each language of the dashboard; empty for other kinds."""
-    if schedule.kind != ScheduleKind.CRON:
-        return {}
-    return {language: describe_cron(schedule.expression, language) for language in ("en", "zh")}
+def in_words(cron: str | None) -> dict[str, str]:
+    """A valid cron expression in each language of the dashboard; empty without one."""
+    return {} if cron is None else {language: describe_cron(cron, language) for language in ("en", "zh")}

@@ -373,6 +373,7 @@ export interface Schedule {
 
 export interface SchedulePreview {
   timezone: string;
+  in_words: Record<string, string>;
   fires: { fire_at: string }[];
 }
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from detent.core.access import Power
 from detent.core.options import schedule_options
+from detent.core.schedule import ScheduleKind
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject, show
 from detent.engine.schedules import schedules
@@ -96,7 +97,7 @@ async def preview_timing(
 ) -> responses.SchedulePreview:
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
-    return await _preview(request, draft, draft.tz or "UTC", query)
+    return await _preview(request, draft, draft.tz or "UTC", draft.cron, query)
 
 
 @router.route_for("GET", "/schedules/{reference}", Power.READ)
@@ -152,14 +153,19 @@ async def preview_schedule(
 ) -> responses.SchedulePreview:
     """The next runs of a schedule; those of a paused one as if it were not paused."""
     schedule = await request.engine.schedules.get(reference)
-    return await _preview(request, schedule.id, schedule.timezone, query)
+    cron = schedule.expression if schedule.kind == ScheduleKind.CRON else None
+    return await _preview(request, schedule.id, schedule.timezone, cron, query)
 
 
 async def _preview(
-    request: ApiRequest, schedule: str | ScheduleRequest, timezone: str, query: PreviewQuery
+    request: ApiRequest, schedule: str | ScheduleRequest, timezone: str, cron: str | None, query: PreviewQuery
 ) -> responses.SchedulePreview:
     runs = await request.engine.schedules.preview(schedule, query.count, after=query.after)
-    return {"timezone": timezone, "fires": [show(responses.PlannedRun, run) for run in runs]}
+    return {
+        "timezone": timezone,
+        "in_words": schedules.in_words(cron),
+        "fires": [show(responses.PlannedRun, run) for run in runs],
+    }
 
 
 @router.route_for("POST", "/schedules/{reference}/backfill", Power.OPERATE, responses={200: BackfillResponse})

@@ -9,7 +9,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatDuration, timeElement } from "../core/time.js";
-import { formatNumber, hasText, t, translated } from "../core/words.js";
+import { formatPercent, hasText, t, translated } from "../core/words.js";
 import { acknowledge, endSilence, silence } from "./alerts/alert_actions.js";
 import { alertText, causeUrl } from "./alerts/alert_text.js";
 import "../core/shell.js";
@@ -55,7 +55,7 @@ function build(root) {
     {
       label: t("alert.threshold"),
       class: "number",
-      cell: ({ threshold, unit }) => `${formatNumber(threshold)} ${unit}`,
+      cell: thresholdText,
     },
     {
       label: t("alert.for"),
@@ -81,6 +81,13 @@ function build(root) {
   for (const section of [silencesCard, deliveriesCard]) section.classList.add("block");
   fill(root, list, silencesCard, deliveriesCard, rulesCard);
   return { alerts, deliveries, silences, rules, list, deliveriesCard, silencesCard };
+}
+
+/** @param {AlertRule} rule */
+function thresholdText({ threshold, unit }) {
+  if (unit === "share") return formatPercent(threshold);
+  if (unit === "seconds") return formatDuration(threshold * 1000);
+  return hasText(`alert-unit.${unit}`) ? t(`alert-unit.${unit}`, { n: threshold }) : `${threshold} ${unit}`;
 }
 
 /** @param {Alert} alert */

@@ -3,9 +3,9 @@
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { jsonEditor } from "../../components/json_editor.js";
 import { asProblem, call, canSeePayloads, post } from "../../core/api.js";
-import { h } from "../../core/dom.js";
-import { formatExact, timeZone } from "../../core/time.js";
-import { t } from "../../core/words.js";
+import { fill, h } from "../../core/dom.js";
+import { formatExact, timeElement, timeZone } from "../../core/time.js";
+import { language, t } from "../../core/words.js";
 
 /** Kind of schedule -> example. @type {Record<string, string>} */
 const EXAMPLES = { cron: "0 3 * * *", every: "1h30m", at: "2030-01-31T12:00:00Z" };
@@ -64,18 +64,23 @@ function timingFields(schedule) {
   );
   const expression = textInput("value", schedule?.expression, { required: true, placeholder: EXAMPLES[kind.value] });
   const zone = textInput("tz", schedule ? schedule.timezone : timeZone, { maxlength: 80 });
-  const nextRuns = h("p", { class: "soft small", role: "status" });
+  const nextRuns = h("div", { class: "preview small", role: "status" });
   const values = () => ({ [kind.value]: expression.value.trim(), tz: zone.value.trim() || null });
   const preview = async () => {
     expression.placeholder = EXAMPLES[kind.value];
     if (!expression.value.trim()) return;
     try {
       /** @type {SchedulePreview} */
-      const { fires } = await post("schedules/preview?count=3", values());
-      const times = fires.map((run) => formatExact(run.fire_at)).join(" · ");
-      nextRuns.textContent = t("schedules.preview", { times: times || t("schedules.no-runs") });
+      const { fires, in_words } = await post("schedules/preview?count=3", values());
+      const words = in_words[language.slice(0, 2)];
+      fill(
+        nextRuns,
+        words && h("strong", {}, words),
+        h("p", {}, t(fires.length ? "schedules.preview" : "schedules.no-runs")),
+        h("ol", {}, fires.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+      );
     } catch (error) {
-      nextRuns.textContent = asProblem(error).message;
+      fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));
     }
   };
   for (const control of [kind, expression, zone]) control.addEventListener("change", preview);
