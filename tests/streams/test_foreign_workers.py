@@ -156,6 +156,27 @@ async def test_a_task_that_outlasts_its_timeout_is_published_again(harness: Stre
     await harness.check_integrity()
 
 
+async def test_a_result_of_another_message_does_not_end_an_execution_before_its_grace(harness: StreamHarness) -> None:
+    """After the timeout the worker has a second to report it; a late result of an older message leaves that time."""
+    job = await harness.submit(timeout_ms=2_000)
+    await harness.publish()
+    first, _ = harness.read("slow")
+    harness.report("claimed", first, job.id, "slow")
+    await harness.apply_results()
+    harness.clock.advance(2.5)
+    harness.report("succeeded", "0-1", job.id, "older", output="1")
+    await harness.apply_results()
+    held = await harness.job(job.id)
+    assert (held.status, held.token, held.worker) == ("running", first, "slow")
+    assert await harness.history(job.id) == ["task.created", "task.claimed", "settle.refused"]
+    harness.clock.advance(0.5)
+    harness.report("succeeded", "0-1", job.id, "older", output="1")
+    await harness.apply_results()
+    late = await harness.job(job.id)
+    assert (late.status, late.error_code, late.failures) == ("queued", "JOB_TIMEOUT", 1)
+    await harness.check_integrity()
+
+
 async def test_the_orchestrator_ends_timeouts_where_no_other_process_sweeps(harness: StreamHarness) -> None:
     job = await harness.submit(timeout_ms=2_000)
     await harness.publish()

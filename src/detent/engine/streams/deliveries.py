@@ -77,11 +77,12 @@ async def _claim_or_reclaim(
     facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease)
     if job.phase is Phase.CLAIMABLE and (job.due_at or 0) <= tx.now:
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
-    elif job.phase is Phase.LEASED and timed_out(job, tx.now):
-        facts = Facts(actor=claimer.worker, dlq_id=runtime.ids.job(), data={"worker": job.worker})
-        change = after_timeout(contract, job, tx.now, facts, runtime.jitter)
     elif job.phase is Phase.LEASED and ((job.lease_until or 0) <= tx.now or job.token == token):
-        change = _reclaim(runtime, contract, job, claimer, token, tx.now)
+        if timed_out(job, tx.now):
+            facts = Facts(actor=claimer.worker, dlq_id=runtime.ids.job(), data={"worker": job.worker})
+            change = after_timeout(contract, job, tx.now, facts, runtime.jitter)
+        else:
+            change = _reclaim(runtime, contract, job, claimer, token, tx.now)
     elif job.phase is Phase.CLAIMABLE:
         # Not due: the message is an old one, or the clock was set back since it was published. The caller drops it.
         await tx.outbox.put_outbox_items([OutboxItem(job.id, TASK, job.version, job.due_at or tx.now)])
