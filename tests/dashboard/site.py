@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+LONGEST_JOB_SECONDS = 60.0
 PEOPLE = {
     "boss": ("admin", {}),
     "ana": ("operator", {}),
@@ -80,12 +82,15 @@ class Site:
         """The job after it has ended; follows the event stream instead of polling."""
         url = f"{self.root_url}/api/v1/events/stream?job_id={job_id}&after=0"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.tokens['boss']}"})
+        end = time.monotonic() + LONGEST_JOB_SECONDS
         with urllib.request.urlopen(request, timeout=30) as stream:
             for line in stream:
                 if line.startswith(b"data: "):
                     job: dict[str, Any] = self.call("GET", f"jobs/{job_id}")
                     if job["phase"] == "final":
                         return job
+                # The stream sends a heartbeat every 15 s, so that its read never times out.
+                assert time.monotonic() < end, f"job {job_id} has not finished: {self.call('GET', f'jobs/{job_id}')}"
         raise AssertionError("the stream ended")
 
     def create_dead_letter(self, card: str = "bad") -> str:

@@ -3,7 +3,7 @@
 /** @import { Child } from "../types.d.ts" */
 
 import { asProblem } from "../core/api.js";
-import { fill, h } from "../core/dom.js";
+import { fill, h, rememberFocus } from "../core/dom.js";
 import { t } from "../core/words.js";
 import { copyButton } from "./elements.js";
 
@@ -17,10 +17,22 @@ export function openDialog(title, content, buttons) {
   const dialog = h("dialog", { "aria-label": title });
   const close = h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.close"));
   fill(dialog, h("h2", {}, title), content, h("div", { class: "buttons" }, close, buttons));
-  dialog.addEventListener("close", () => dialog.remove());
+  showDialog(dialog);
+  return dialog;
+}
+
+/**
+ * Open a modal dialog. It is removed when it closes, and the focus returns to where it was.
+ * @param {HTMLDialogElement} dialog
+ */
+export function showDialog(dialog) {
+  const restoreFocus = rememberFocus();
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    restoreFocus();
+  });
   document.body.append(dialog);
   dialog.showModal();
-  return dialog;
 }
 
 /** @param {string} title @param {string} token that is shown only now */
@@ -96,10 +108,7 @@ export function formDialog({ title, lead, fields, button, danger = false, confir
   return new Promise((resolve) => {
     /** @type {Result | null} */
     let result = null;
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(result);
-    });
+    dialog.addEventListener("close", () => resolve(result));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (!isConfirmed()) return;
@@ -112,9 +121,9 @@ export function formDialog({ title, lead, fields, button, danger = false, confir
         const { message, code } = asProblem(error);
         fill(errorLine, message, code && h("code", {}, ` ${code}`));
         submitButton.disabled = false;
+        if (!dialog.contains(document.activeElement)) submitButton.focus();
       }
     });
-    document.body.append(dialog);
-    dialog.showModal();
+    showDialog(dialog);
   });
 }

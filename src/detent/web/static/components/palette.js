@@ -6,6 +6,7 @@ import { get, may, signOut } from "../core/api.js";
 import { byId, childElements, fill, h, isDialogOpen } from "../core/dom.js";
 import { deadLetterUrl, jobsUrl, jobUrl, urlFor } from "../core/urls.js";
 import { t } from "../core/words.js";
+import { showDialog } from "./dialog.js";
 import { filterTerm } from "./filter_query.js";
 import { toastError } from "./toast.js";
 
@@ -179,13 +180,9 @@ export function openPalette() {
   dialog.addEventListener("click", ({ target }) => {
     if (target === dialog) dialog.close();
   });
-  dialog.addEventListener("close", () => {
-    clearTimeout(timer);
-    dialog.remove();
-  });
-  document.body.append(dialog);
+  dialog.addEventListener("close", () => clearTimeout(timer));
   show(null);
-  dialog.showModal();
+  showDialog(dialog);
 }
 
 document.addEventListener("keydown", (event) => {

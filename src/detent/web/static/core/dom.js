@@ -57,16 +57,50 @@ function append(node, children) {
 }
 
 /**
- * Replace the children of `node`.
+ * Replace the children of `node`. The focus stays on the element that takes the place of the focused one.
  * @template {Element} Filled
  * @param {Filled} node
  * @param {...Child} children
  */
 export function fill(node, ...children) {
+  const restoreFocus = node.contains(document.activeElement) ? rememberFocus() : null;
   node.replaceChildren();
   append(node, children);
+  restoreFocus?.();
   return node;
 }
+
+/** What tells a focusable element from others when its surroundings are drawn again. @param {Element} node */
+const identityOf = (node) =>
+  node.id || node.getAttribute("data-focus") || node.getAttribute("href") || node.textContent;
+
+/**
+ * Returns a function that gives the focus back to the element that has it now. If that one was removed: to the same
+ * element of the redrawn row, else to something of the row, of the row that took its place, or to the page.
+ */
+export function rememberFocus() {
+  const focused = document.activeElement;
+  const identity = focused && identityOf(focused), name = focused?.localName ?? "";
+  const row = focused?.closest("[data-key]"), key = row?.getAttribute("data-key");
+  const rows = row?.parentElement ?? null, index = row && rows ? [...rows.children].indexOf(row) : 0;
+  return () => {
+    if (focused?.isConnected) return focusOn(focused);
+    const newRow = key && document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    const candidates = [...(newRow || document).querySelectorAll(name || "body")];
+    const place = rows?.isConnected ? childElements(rows)[Math.min(index, rows.children.length - 1)] : null;
+    const target = candidates.find((node) => identityOf(node) === identity) ??
+      firstFocusable(newRow || place) ?? byId("main");
+    if (target) focusOn(target);
+  };
+}
+
+/** @param {Element} node */
+function focusOn(node) {
+  if (node !== document.activeElement) /** @type {HTMLElement} */ (node).focus({ preventScroll: true });
+}
+
+/** @param {Element | null | undefined} node */
+const firstFocusable = (node) => node?.querySelector("button:not([disabled]), a, input:not([disabled])");
 
 /** @param {string} id */
 export const byId = (id) => document.getElementById(id);
@@ -109,12 +143,12 @@ export function updateKeyed(container, items, keyOf, create) {
     signatures.set(node, signature);
     return node;
   });
-  const focus = focusWithin(container);
+  const restoreFocus = container.contains(document.activeElement) ? rememberFocus() : null;
   nodes.forEach((node, index) => {
     if (container.children[index] !== node) container.insertBefore(node, container.children[index] ?? null);
   });
   while (container.children.length > nodes.length) container.lastElementChild?.remove();
-  if (focus && !container.contains(document.activeElement)) restoreFocus(nodes, focus);
+  restoreFocus?.();
 }
 
 /**
@@ -122,26 +156,6 @@ export function updateKeyed(container, items, keyOf, create) {
  * @returns {HTMLElement[]}
  */
 export const childElements = (node) => /** @type {HTMLElement[]} */ ([...node.children]);
-
-/** @param {HTMLElement} container */
-function focusWithin(container) {
-  const focused = document.activeElement;
-  const keyedNode = focused?.closest("[data-key]");
-  if (!(focused instanceof HTMLElement) || !(keyedNode instanceof HTMLElement) || !container.contains(keyedNode)) {
-    return null;
-  }
-  return { key: keyedNode.dataset.key, name: focused.dataset.focus };
-}
-
-/**
- * @param {HTMLElement[]} nodes
- * @param {{ key: string | undefined, name: string | undefined }} focus
- */
-function restoreFocus(nodes, { key, name }) {
-  const selector = name ? `[data-focus="${CSS.escape(name)}"]` : "a, button, input";
-  const target = nodes.find((node) => node.dataset.key === key)?.querySelector(selector);
-  if (target instanceof HTMLElement) target.focus();
-}
 
 /**
  * Copy to the clipboard; false if the browser refuses.

@@ -101,6 +101,11 @@ setInterval(() => {
 }, COUNT_MS);
 
 document.addEventListener("keydown", (event) => {
+  const userMenu = document.querySelector(".user-menu[open]");
+  if (event.key === "Escape" && userMenu && !isDialogOpen()) {
+    userMenu.removeAttribute("open");
+    userMenu.querySelector("summary")?.focus();
+  }
   if (event.key === "Escape" && isMenuOpen()) {
     toggleMenu(false);
     menuButton?.focus();

@@ -1,6 +1,6 @@
 // Schedules: their timing and next run; add, edit, pause, resume, backfill, remove.
 
-/** @import { Page, Schedule, SchedulePreview, Table } from "../types.d.ts" */
+/** @import { Job, Page, Schedule, SchedulePreview, Table } from "../types.d.ts" */
 
 import { formDialog, openDialog, reasonField, textOf } from "../components/dialog.js";
 import { actionButton, badge, button, tag } from "../components/elements.js";
@@ -45,14 +45,15 @@ async function resume(schedule) {
 /** @param {Schedule} schedule */
 async function runNow(schedule) {
   const { name } = schedule;
-  const done = await formDialog({
+  /** @type {Job | null} */
+  const job = await formDialog({
     title: t("schedules.run-now", { name }),
     lead: t("schedules.run-now.more"),
     button: t("action.run-now"),
     fields: reasonField(),
     submit: (form) => post(`${pathOf(schedule)}/run`, { reason: textOf(form, "reason") }),
   });
-  if (done) toast(t("done.run-now", { name }));
+  if (job) toast(t("done.run-now", { name }), { job: job.id });
 }
 
 /** @param {Schedule} schedule */
@@ -111,7 +112,7 @@ function build(root) {
       cell: ({ expression, in_words, schedule_type, timezone }) => [
         h("code", {}, expression),
         in_words[WORDS] && h("div", { class: "small" }, in_words[WORDS]),
-        h("div", { class: "small soft" }, `${schedule_type} · ${timezone ?? "UTC"}`),
+        h("div", { class: "small soft" }, `${t(`schedules.type.${schedule_type}`)} · ${timezone ?? "UTC"}`),
       ],
     },
     { label: t("col.state"), cell: stateCell },

@@ -99,7 +99,6 @@ export function childrenCard(jobPath) {
       button(t(`children.${name}`), () => {
         shape = name;
         draw();
-        requestFocus(shapes, `[data-shape=${name}]`);
       }, { "aria-pressed": String(shape === name), "data-shape": name })
     );
     fill(shapes, buttons);
@@ -116,8 +115,7 @@ export function childrenCard(jobPath) {
         shown = ROWS_PER_PAGE;
         load();
         draw();
-        requestFocus(chips, `[data-filter="${CSS.escape(value)}"]`);
-      }, { "aria-pressed": String(chosen === value), "data-filter": value });
+      }, { "aria-pressed": String(chosen === value), "data-filter": value, "data-focus": `filter ${value}` });
     fill(
       chips,
       chip("", t("children.all"), total),
@@ -186,10 +184,4 @@ export function childrenCard(jobPath) {
       if (total && before !== JSON.stringify(counts)) load();
     },
   };
-}
-
-/** @param {HTMLElement} container @param {string} selector */
-function requestFocus(container, selector) {
-  const target = container.querySelector(selector);
-  if (target instanceof HTMLElement) target.focus();
 }
