@@ -1,59 +1,42 @@
-"""`make screenshots`: every page in both languages, light and dark, narrow and wide, into ./screenshots."""
+"""`make screenshots`: every page in both languages, light and dark, narrow and wide, into ./screenshots.
 
+Dialogs, menus and pages without data are drawn twice: wide, light and in English; narrow, dark and in Chinese.
+Names after the command choose views: `python -m dashboard.screenshots overview jobs`.
+"""
+
+import itertools
 import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import sync_playwright
 
-from dashboard.site import CHROMIUM_ARGUMENTS, Site, find_chromium, page_paths, running_site, wait_until_drawn
+from dashboard.site import CHROMIUM_ARGUMENTS, find_chromium
+from dashboard.views import VIEWS, Data, View, sites_with_data
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 LOCALES = {"en": "en-US", "zh": "zh-CN"}
-WIDTHS = (390, 1440)
+HEIGHTS = {390: 780, 1440: 900}
+ALL = tuple(itertools.product(LOCALES, ("light", "dark"), HEIGHTS))
+FEW = (("en", "light", 1440), ("zh", "dark", 390))
 
 
-def add_data(site: Site) -> dict[str, str]:
-    """Jobs in several statuses, a schedule, a paused queue, limits, a verification; returns the paths of the pages."""
-    for number in range(12):
-        site.submit("mail", {"to": f"user{number}@example.org"}, queue="mail", tenant_id="ab"[number % 2])
-    site.submit("order", {"number": 7}, queue="orders")
-    site.submit("release", {"version": "1.4"}, queue="orders")
-    site.submit("gated", {"gate": str(site.folder / "never")}, queue="gates")
-    site.submit("mail", {"to": "held@example.org"}, queue="mail", hold=True)
-    nightly = {
-        "name": "nightly",
-        "job_type": "mail",
-        "cron": "0 3 * * *",
-        "tz": "Europe/Berlin",
-        "payload": {"to": "all"},
-    }
-    site.call("POST", "schedules", nightly)
-    site.call("PUT", "limits", {"queue": "mail", "concurrency": 8})
-    site.call("PUT", "limits", {"per": "tenant", "rate": 50})
-    site.call("POST", "queues/billing/pause", {"reason": "the bank is closed"})
-    site.call("POST", "queues/billing/resume", {})
-    paths = page_paths(site)
-    site.call("POST", "queues/orders/pause", {"reason": "stock-taking"})
-    site.call("POST", "verification", {})
-    return paths
-
-
-def take_screenshots(site: Site, paths: dict[str, str]) -> int:
+def take_screenshots(data: Data, views: list[View]) -> int:
     FOLDER.mkdir(exist_ok=True)
     count = 0
-    for language, locale in LOCALES.items():
-        for theme in ("light", "dark"):
-            for width in WIDTHS:
-                viewport = {"width": width, "height": 900 if width > 1000 else 780}
-                page = site.sign_in("boss", "", viewport=viewport, locale=locale, color_scheme=theme)
-                for name, path in {**paths, "sign_in": "sign-in"}.items():
-                    page.goto(f"{site.root_url}/{path}")
-                    wait_until_drawn(page)
-                    expect(page.locator("body[data-connection=live], body.sign-in")).to_have_count(1)
-                    page.screenshot(path=FOLDER / f"{name}-{language}-{theme}-{width}.png", full_page=True)
-                    count += 1
-                site.close_contexts()
+    for language, theme, width in ALL:
+        chosen = [view for view in views if view.is_main or (language, theme, width) in FEW]
+        for (is_empty, person), group in itertools.groupby(chosen, lambda view: (view.is_empty, view.person)):
+            site = data.empty if is_empty else data.full
+            viewport = {"width": width, "height": HEIGHTS[width]}
+            page = site.sign_in(person, "", viewport=viewport, locale=LOCALES[language], color_scheme=theme)
+            for view in group:
+                data.show(page, view)
+                page.evaluate("scrollTo(0, 0)")
+                full_page = page.locator("dialog[open]").count() == 0
+                page.screenshot(path=FOLDER / f"{view.name}-{language}-{theme}-{width}.png", full_page=full_page)
+                count += 1
+            site.close_contexts()
     return count
 
 
@@ -61,10 +44,11 @@ def main() -> None:
     path = find_chromium()
     if path is None:
         sys.exit("no chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)")
+    views = [view for view in VIEWS if view.name in sys.argv[1:]] or list(VIEWS)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
-        with running_site(Path(folder), browser) as site:
-            count = take_screenshots(site, add_data(site))
+        with sites_with_data(Path(folder), browser) as data:
+            count = take_screenshots(data, views)
         browser.close()
     sys.stdout.write(f"{count} pictures in {FOLDER.name}/\n")
 

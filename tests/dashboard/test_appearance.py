@@ -33,6 +33,10 @@ RECORD_FOCUS = """() => {
   });
 }"""
 """Records which elements get the focus, and which of them show no focus outline."""
+CUT = """() => [...document.querySelectorAll(".table-wrap, table.cards td, .preferences select, .tile, .badge")]
+  .filter((node) => node.scrollWidth > node.clientWidth + 1 && node.checkVisibility())
+  .map((node) => node.outerHTML.slice(0, 200))"""
+"""Cells and tables whose content is wider than they are: it is cut, covers its neighbour, or needs scrolling."""
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +56,10 @@ def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[st
     for name, path in paths.items():
         site.open(page, path)
         expect(page.locator("h1")).to_be_visible()
-        for width in (360, 390, 1920):
+        for width in (360, 390, 1440, 1920):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            assert page.evaluate(CUT) == [], (name, width)
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             assert page.evaluate(CONTRAST) == [], (name, theme)
@@ -66,6 +71,7 @@ def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[st
     for name, path in paths.items():
         site.open(page, path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+        assert page.evaluate(CUT) == [], name
         assert_no_errors(page)
 
 

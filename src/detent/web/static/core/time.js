@@ -38,7 +38,8 @@ export function formatRelative(iso, now = Date.now()) {
   const seconds = (new Date(iso).getTime() - now) / 1000;
   if (Math.abs(seconds) < 1) return t("time.now");
   const [unit, size] = RELATIVE_UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
-  return relativeFormat.format(Math.trunc(seconds / size), unit);
+  // Without the full stop of "sec." and "min.", which would double that of a sentence.
+  return relativeFormat.format(Math.trunc(seconds / size), unit).replace(/\./g, "");
 }
 
 /** A `time` element that shows the relative time and keeps it current. @param {string | null | undefined} iso */

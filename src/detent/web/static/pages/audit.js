@@ -33,15 +33,19 @@ const SUBJECT_URLS = {
   queue: (name) => jobsUrl(filterTerm("queue", name)),
   job_type: (name) => jobsUrl(filterTerm("type", name)),
   tenant: (name) => jobsUrl(filterTerm("tenant", name)),
+  webhook: () => urlFor("webhooks"),
+  alert: () => urlFor("alerts"),
+  verify: () => urlFor("verify"),
 };
 
 /** The name of what was changed, with a link to it, and its id. @param {AuditEntry} entry */
-function subjectCell({ act, subject, subject_name }) {
+function subjectCell({ act, subject, subject_name, data }) {
   const url = SUBJECT_URLS[act.split(".")[0]]?.(subject);
-  const name = subject_name ?? subject;
+  const noted = typeof data?.name === "string" ? data.name : null;
+  const name = subject_name ?? noted ?? subject;
   return [
     url ? h("a", { class: "break", href: url, "data-focus": "open" }, name) : h("span", { class: "break" }, name),
-    subject_name && h("div", { class: "soft small mono break" }, subject),
+    name !== subject && h("div", { class: "soft small mono break" }, subject),
   ];
 }
 

@@ -154,6 +154,7 @@ function buildPeriod() {
   const isTime = !Object.hasOwn(PERIODS, period);
   const time = h("input", {
     type: "datetime-local",
+    step: 1, // with seconds
     "aria-label": t("dead-letters.new-since"),
     hidden: !isTime,
     value: isTime ? period : "",

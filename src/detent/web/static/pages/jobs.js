@@ -231,7 +231,7 @@ function drawSelection() {
   if (!may("operate")) return;
   const n = selectedIds.size;
   const { invalid } = parseFilter(filter); // its other terms match more jobs than the viewer means
-  bulk.hidden = n === 0 && (!Object.keys(query()).length || invalid.length > 0);
+  bulk.hidden = n === 0 && (!Object.keys(query()).length || invalid.length > 0 || !shown.length);
   const clear = () => {
     selectedIds.clear();
     drawSelection();

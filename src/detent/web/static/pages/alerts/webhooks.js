@@ -40,7 +40,7 @@ const askForWebhook = () =>
         "label",
         { class: "check" },
         h("input", { type: "checkbox", name: "payloads", checked: true }),
-        t("field.payloads"),
+        t("webhooks.payloads"),
       ),
     ],
     submit: (form) =>
@@ -144,7 +144,8 @@ const stateCell = ({ state, failures, last_error }) => [
 
 /** @param {Webhook} webhook */
 const filterCell = ({ queue, job_type, contract, events, phases }) =>
-  [queue, job_type, contract, ...events, ...phases].filter(Boolean).join(" · ") || t("webhooks.all-events");
+  [queue, job_type, contract, ...events, ...phases.map((phase) => t(`phase.${phase}`))].filter(Boolean).join(" · ") ||
+  t("webhooks.all-events");
 
 /** @param {Webhook} webhook */
 const actionsCell = (webhook) =>

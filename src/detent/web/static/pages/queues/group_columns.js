@@ -33,7 +33,7 @@ export const SERIES_COLUMNS = [
     class: "number",
     cell: ({ series }) => series && h("div", { class: "spark" }, spark(series), rate(series)),
   },
-  { label: t("col.failed"), class: "number", cell: ({ series }) => series && failureShare(series) },
+  { label: t("group.failed"), class: "number", cell: ({ series }) => series && failureShare(series) },
   {
     label: t("col.wait-p95"),
     class: "number nowrap",
