@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Move, Phase
-from detent.core.decide import add_move, create, decide
-from detent.core.job import Facts, Failure, Wait
+from detent.core.contract.model import Contract, Edge, Move, Phase
+from detent.core.decide import add_move, create, decide, request_cancel
+from detent.core.errors import IllegalMove
+from detent.core.job import DEAD_LETTER, TASK, Facts, Failure, Wait
 from detent.core.outcome import after_failure
 from detent.core.times import SECOND
 from support.contracts.job_history import (
@@ -23,7 +24,7 @@ from support.contracts.job_history import (
     job_in_status,
     running,
 )
-from support.contracts.lamp import cooling_lamp
+from support.contracts.lamp import cooling_lamp, lamp
 
 ERROR = {name: "TASK_EXECUTION_FAILED" if name == "men" else "X" for name in NAMES}
 
@@ -342,3 +343,129 @@ def test_holding_a_new_job_notes_the_approval_request(name):
     assert (note.name, note.actor, note.data) == ("approval.requested", "guard", {"reason": "risky"})
     assert (note.seq, change.after.version) == (1, 1)
     assert (change.after.status, change.after.due_at) == ("waiting_approval", None)
+
+
+def test_claimable_tasks_and_dead_letters_of_a_stream_contract_are_published():
+    history = JobHistory("streams", max_retries=1)
+    assert history.changes[-1].outbox_item == TASK
+    assert history.move(Move.CLAIM).outbox_item is None
+    assert history.fail().outbox_item == TASK
+    history.move(Move.CLAIM)
+    assert history.fail().outbox_item == DEAD_LETTER
+    plain = JobHistory("standard", max_retries=0)
+    plain.move(Move.CLAIM)
+    assert [change.outbox_item for change in (*plain.changes, plain.fail())] == [None] * 3
+
+
+def test_the_change_names_the_move_that_ended_the_job():
+    history = JobHistory("standard")
+    assert [history.move(move).ended for move in (Move.CLAIM, Move.RETRY, Move.CANCEL)] == [None, None, Move.CANCEL]
+
+
+def test_the_log_of_a_new_job_starts_at_one():
+    change = create(CONTRACTS["standard"], blank(CONTRACTS["standard"], version=7), Move.SUBMIT, NOW, Facts())
+    assert (change.after.version, change.events[0].seq) == (1, 1)
+
+
+def blocking_lamp() -> Contract:
+    """A lamp that waits after a failure, until it is cancelled."""
+    edges = [edge for edge in lamp().edges if edge.move is not Move.FAIL]
+    failed = [Edge(Move.FAIL, source, "lamp.burnt", "cold") for source in ("on", "off")]
+    return lamp(edges=(*edges, *failed, Edge(Move.CANCEL, "cold", "lamp.binned", "broken")))
+
+
+def test_a_cancel_in_the_commit_of_a_failure_keeps_the_failure_and_its_dead_letter():
+    contract = blocking_lamp()
+    failure = Failure("BURNT", "too hot")
+    failed = decide(contract, running(contract), Move.FAIL, NOW, Facts(failure=failure, dlq_id="dlq-1"))
+    failed.lease_lost = True
+    both = add_move(contract, failed, Move.CANCEL, NOW, Facts(actor="ann"))
+    assert (both.failure, both.lease_lost, both.ended) == (failure, True, Move.CANCEL)
+    assert both.dead_letter is failed.dead_letter is not None
+
+
+def test_a_job_that_is_blocked_or_has_ended_is_not_ready():
+    lamp_off = created(blocking_lamp()).after
+    blocked = decide(blocking_lamp(), lamp_off, Move.FAIL, NOW, Facts(dlq_id="dlq-1")).after
+    assert (lamp_off.ready, blocked.phase, blocked.ready) == (True, Phase.BLOCKED, False)
+    history = JobHistory("standard")
+    assert history.job.ready
+    assert not history.move(Move.CANCEL).after.ready
+
+
+def test_a_cancelled_job_is_no_longer_parked():
+    history = JobHistory("standard")
+    history.move(Move.CLAIM)
+    parked = history.move(Move.PARK, wait=Wait("paid", park=True)).after
+    assert (parked.wait_parked, parked.wait_name, parked.due_at) == (True, "paid", None)
+    after = history.move(Move.CANCEL).after
+    assert (after.wait_parked, after.wait_name) == (False, None)
+
+
+def test_a_requested_cancel_says_who_when_and_why_and_counts_once():
+    job = running(CONTRACTS["standard"])
+    change = request_cancel(job, NOW + 5, "ann", "übrig")
+    assert json.loads(change.after.cancel_requested) == {"actor": "ann", "reason": "übrig", "at": NOW + 5}
+    assert [(note.name, note.actor, note.data) for note in change.notes] == [
+        ("cancel.requested", "ann", {"reason": "übrig"})
+    ]
+    again = request_cancel(change.after, NOW + 9, "bob", None)
+    assert (again.after, again.notes) == (change.after, [])
+
+
+def test_a_refused_move_names_what_is_allowed():
+    history = JobHistory("standard")
+    with pytest.raises(IllegalMove, match=r"allowed moves: CLAIM, CANCEL$"):
+        history.move(Move.SUCCEED)
+    history.move(Move.CANCEL)
+    with pytest.raises(IllegalMove, match=r"SUCCEED is not allowed .* status cancelled; allowed moves: none$"):
+        history.move(Move.SUCCEED)
+
+
+def test_a_claim_without_a_lease_time_is_over_at_once():
+    standard = CONTRACTS["standard"]
+    assert decide(standard, created(standard).after, Move.CLAIM, NOW, Facts(worker="w")).after.lease_until == NOW
+
+
+def test_the_first_failure_stays_the_first():
+    history = JobHistory("standard", max_retries=1)
+    history.move(Move.CLAIM)
+    first = history.fail().after.first_failed_at
+    assert first == history.now
+    history.move(Move.CLAIM)
+    last = history.fail()
+    assert last.after.first_failed_at == last.dead_letter.first_failed_at == first < history.now
+    assert history.job.error_counts is None, "only capped codes are counted"
+
+
+def test_an_event_has_a_due_time_only_if_the_job_is_due_later():
+    standard = CONTRACTS["standard"]
+    later = create(standard, blank(standard), Move.SUBMIT, NOW, Facts(due_at=NOW + SECOND))
+    assert later.events[0].data == {"due_at": NOW + SECOND}
+    history = JobHistory("standard")
+    assert history.events[0].data is None
+    assert history.move(Move.CLAIM).events[0].data is None
+    assert history.move(Move.RETRY, delay=7).events[0].data == {"due_at": history.now + 7}
+
+
+def test_the_event_of_a_failure_has_its_class_and_traceback():
+    history = JobHistory("standard")
+    history.move(Move.CLAIM)
+    data = history.fail(error_class="ValueError", traceback="line 1").events[0].data
+    assert {name: data[name] for name in data if name != "due_at"} == {
+        "error_code": "X",
+        "error_message": "broke",
+        "error_class": "ValueError",
+        "traceback": "line 1",
+        "charged": True,
+    }
+    history.move(Move.CLAIM)
+    assert history.fail().events[0].data.keys() == {"due_at", "error_code", "error_message", "charged"}
+
+
+def test_a_dead_letter_keeps_its_reason_as_it_was_written():
+    streams = CONTRACTS["streams"]
+    facts = Facts(worker="w1", reason="Müll", dlq_id="dlq-1")
+    change = decide(streams, running(streams), Move.FAIL, NOW, facts)
+    assert change.dead_letter.context == '{"trace_id": "trace-1", "execution_no": 1, "reason": "Müll"}'
+    assert [note.actor for note in change.notes] == ["w1"], "without a person, the worker"

@@ -5,8 +5,19 @@ import pytest
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.job import Facts, Failure
-from detent.core.outcome import after_failure, after_loss, after_stop
-from detent.core.retry import Immediate, RetryRule
+from detent.core.outcome import (
+    NotBound,
+    after_failure,
+    after_loss,
+    after_not_bound,
+    after_reclaim,
+    after_stop,
+    after_timeout,
+    fail_after_interruptions,
+    timed_out,
+)
+from detent.core.retry import Immediate, Origin, RetryRule
+from detent.core.times import SECOND
 from support.contracts.job_history import NOW, JobHistory, running
 
 MEN = CONTRACTS["men"]
@@ -241,3 +252,118 @@ def test_losses_and_failures_share_one_budget():
         assert step().after.status in ("retrying", "interrupted")
     history.move(Move.CLAIM)
     assert history.apply_rule(after_loss).after.status == "failed"
+
+
+def test_a_failure_without_a_code_has_the_code_of_the_contract():
+    history = JobHistory("standard")
+    history.move(Move.CLAIM)
+    assert history.fail("").after.error_code == "JOB_EXECUTION_FAILED"
+
+
+@pytest.mark.parametrize(
+    "origin, retryable, status",
+    [
+        (Origin.FAIL, None, "failed"),
+        (Origin.FAIL, True, "retrying"),
+        (Origin.REPORT, None, "retrying"),
+        (Origin.REPORT, False, "failed"),
+    ],
+)
+def test_a_handler_that_fails_on_purpose_is_retried_only_if_it_says_so(origin, retryable, status):
+    history = JobHistory("standard")
+    history.move(Move.CLAIM)
+    assert history.fail(origin=origin, retryable=retryable).after.status == status
+
+
+def test_each_capped_code_has_its_own_count():
+    contract = CONTRACTS["standard"].with_options(retry={"caps": {"A": 1, "B": 1}})
+    history = JobHistory(contract)
+    statuses = []
+    for code in ("A", "B", "A"):
+        history.move(Move.CLAIM)
+        statuses.append(history.fail(code).after.status)
+    assert statuses == ["retrying", "retrying", "failed"]
+
+
+def test_an_execution_times_out_after_its_time_unless_its_lease_ended_before():
+    job = running(CONTRACTS["standard"], timeout_ms=2_500)
+    end = NOW + 2_500_000
+    assert [timed_out(job, now) for now in (end - 1, end, end + 1)] == [False, False, True]
+    job.lease_until = end
+    assert timed_out(job, end + 1)
+    for lease_until in (end - 1, None):
+        job.lease_until = lease_until
+        assert not timed_out(job, end + 1), "its worker was lost"
+
+
+def test_a_timeout_is_a_failure_with_its_own_code():
+    job = running(CONTRACTS["standard"], timeout_ms=2_500)
+    job.losses = 2
+    change = after_timeout(CONTRACTS["standard"], job, NOW, Facts(dlq_id="d"))
+    assert (change.after.error_code, change.after.losses) == ("JOB_TIMEOUT", 2)
+    assert change.after.error_message == "the execution took longer than its timeout of 2.5 s"
+    assert change.events[0].data["reason"] == "execution_timeout"
+    job.timeout_ms = None
+    assert "timeout of 0 s" in after_timeout(CONTRACTS["standard"], job, NOW, Facts()).after.error_message
+
+
+def test_a_loss_is_counted_until_the_job_ends_and_marks_the_lease_as_lost():
+    history = JobHistory("standard")
+    for losses in (1, 2):
+        history.move(Move.CLAIM)
+        change = history.apply_rule(after_loss)
+        assert (change.after.losses, change.lease_lost) == (losses, True)
+
+
+NOT_BOUND = NotBound(Failure("PAYLOAD_INVALID", "no such field"), 60 * SECOND)
+
+
+def hand_back(contract, handed_back=(), now=NOW, jitter=lambda job_id, number, upper: 0, outcome=NOT_BOUND):
+    job = running(CONTRACTS[contract])
+    return after_not_bound(CONTRACTS[contract], job, outcome, handed_back, now, Facts(actor="w1", dlq_id="d"), jitter)
+
+
+def test_a_payload_that_a_worker_cannot_bind_is_handed_to_other_workers():
+    change = hand_back("standard")
+    after, note = change.after, change.notes[0]
+    assert (after.status, after.due_at, after.failures) == ("queued", NOW + SECOND, 0)
+    assert change.events[0].data["reason"] == "handed_back"
+    assert (note.name, note.actor) == ("job.handed_back", "w1")
+    failure = {"error_code": "PAYLOAD_INVALID", "error_message": "no such field"}
+    assert note.data == {**failure, "give_up_at": NOW + 60 * SECOND}
+
+
+def test_hand_backs_slow_down_and_end_with_the_failure():
+    begin = NOW - 20 * SECOND
+    delays = [hand_back("standard", [begin, *[NOW] * n]).after.due_at - NOW for n in range(5)]
+    assert delays == [2 * SECOND, 4 * SECOND, 8 * SECOND, 10 * SECOND, 10 * SECOND]
+    assert hand_back("standard", [begin, NOW]).notes[0].data["give_up_at"] == begin + 60 * SECOND
+    last = hand_back("standard", [NOW - 60 * SECOND + 1])
+    assert (last.after.status, last.after.due_at) == ("queued", NOW + 1), "not later than the end"
+    assert hand_back("standard", [NOW - 60 * SECOND]).after.status == "failed"
+    assert hand_back("standard", outcome=NotBound(NOT_BOUND.failure, 0)).after.status == "failed"
+    assert hand_back("gate-b2").after.status in ("retrying", "failed"), "a contract without RELEASE"
+
+
+def test_hand_backs_are_spread_by_the_job_and_their_number():
+    drawn = []
+    for handed_back in ([], [NOW]):
+        change = hand_back("standard", handed_back, jitter=lambda *values: drawn.append(values) or 7)
+        assert change.after.due_at == NOW + SECOND * (1 + len(handed_back)) + 7
+    assert drawn == [("job-1", 1, SECOND // 2), ("job-1", 2, SECOND)]
+
+
+def test_a_reclaimed_job_names_both_workers_and_costs_no_retry():
+    streams = CONTRACTS["streams"]
+    job = running(streams)
+    change = after_reclaim(streams, job, NOW, "w2", "t2", 5 * SECOND, new_message_id="t2")
+    after = change.after
+    assert change.events[0].data == {
+        "old_consumer": "w1", "new_consumer": "w2", "message_id": "t1", "new_message_id": "t2",
+    }  # fmt: skip
+    assert (after.worker, after.token, after.lease_until) == ("w2", "t2", NOW + 5 * SECOND)
+    assert (after.interruptions, after.losses, after.failures, change.lease_lost) == (1, 1, 0, True)
+    job.interruptions = 99
+    reclaimed = after_reclaim(streams, job, NOW, "w2", "t2", 5 * SECOND)
+    failed = fail_after_interruptions(streams, reclaimed, NOW, Facts(actor="w2", charged=False, dlq_id="d"))
+    assert (failed.after.status, failed.lease_lost) == ("failed", True)

@@ -1,11 +1,19 @@
 """The rules of the contracts, copied from the specifications: codes, keys, cancels, snoozes, dead letters, leases."""
 
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import walk_packages
+
 import pytest
 
+from detent import core
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Move, Phase
+from detent.core.contract.io import contract_to
+from detent.core.contract.model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, key_space
 from detent.core.contract.moves import CODES
+from detent.core.retry import Exponential, Origin, Table, backoff_from, plain
 from support.contracts.job_history import NAMES
+from support.contracts.lamp import lamp
 
 # keys: unique within, generated when missing, what must agree on a hit
 KEYS = {
@@ -127,3 +135,108 @@ def test_flags():
 def test_leases():
     assert CONTRACTS["formal"].lease_seconds == 30
     assert CONTRACTS["streams"].lease_seconds == 300
+
+
+def ticket(**options):
+    """A contract with nothing but what it needs."""
+    statuses = {"open": Phase.CLAIMABLE, "running": Phase.LEASED, "done": Phase.FINAL, "failed": Phase.FINAL}
+    edges = (
+        Edge(Move.SUBMIT, None, "created", "open"),
+        Edge(Move.CLAIM, "open", "claimed", "running"),
+        Edge(Move.SUCCEED, "running", "done", "done"),
+        Edge(Move.RETRY, "running", "retried", "open"),
+        Edge(Move.FAIL, "running", "failed", "failed"),
+        Edge(Move.EXPIRE, "running", "lost", "open"),
+        Edge(Move.RELEASE, "running", "released", "open"),
+    )
+    return Contract(**({"name": "ticket", "statuses": statuses, "edges": edges} | options))
+
+
+DEFAULTS = {
+    "codes": dict(CODES),
+    "retry": {
+        "kind": "exponential", "base_ms": 1_000, "cap_ms": 30_000, "jitter_ms": 300, "factor": 2, "jitter_percent": 0,
+        "max_retries": 3, "frozen": False, "only_codes": None, "permanent_codes": [], "opt_in": ["fail"], "caps": {},
+    },
+    "loss": {"move": "EXPIRE", "charged": True, "max_interruptions": 8},
+    "stop": {"move": "RELEASE", "charged": False},
+    "dead_letters": None,
+    "keys": {
+        "scope": ["tenant_id", "idempotency_scope"], "generated": False, "max_length": 255, "same_content": "payload",
+        "critical_fields": [], "blank_is_absent": False, "task_id_is_key": False, "kept_by_requeue": False,
+    },
+    "approval_notes": {}, "snooze": None, "unreachable": [], "cancel_requests": [], "retry_at_statuses": [],
+    "approval_statuses": [], "strict_signals": False, "repeat_is_noop": False, "utc_only": False,
+    "retry_counter": "retries", "names_tasks": False, "task_attempts": False, "parks_as": None, "due_on_submit": False,
+    "uses_stream": False, "heartbeat_note": None, "lease_seconds": 30.0, "trace_form": "trace-{job_id}",
+    "description": "",
+}  # fmt: skip
+
+
+def test_a_contract_of_statuses_and_edges_has_the_documented_defaults():
+    data = contract_to(ticket())
+    assert {name: data[name] for name in data if name not in ("name", "statuses", "edges")} == DEFAULTS
+    assert DeadLetterRule() == DeadLetterRule(discard_people=2, note=None)
+    assert Table().as_dict() == {"kind": "table", "delays_ms": [60_000, 300_000, 900_000]}
+    assert backoff_from({"kind": "table", "delays_ms": [5]}) == Table((5,))
+    assert plain(frozenset(Origin)) == ["engine", "exception", "fail", "report"], "as options name them"
+
+
+def test_a_contract_does_not_change_after_it_is_built():
+    statuses = dict(ticket().statuses)
+    contract = ticket(statuses=statuses, codes={"lost": "GONE"})
+    statuses["late"] = Phase.FINAL
+    assert "late" not in contract.statuses
+    for table in (contract.statuses, contract.codes):
+        with pytest.raises(TypeError):
+            table["late"] = None
+    assert (contract.code("lost"), contract.code("timeout"), contract.code("retry_exhausted")) == (
+        "GONE", "JOB_TIMEOUT", "",
+    )  # fmt: skip
+
+
+def test_generated_keys_name_their_job():
+    keys = KeyRule(generated=True)
+    assert keys.generated_key("j1") == "auto-j1"
+    assert [keys.job_of_key(key) for key in ("auto-j1", "order-1", "", None)] == ["j1", None, None, None]
+    assert KeyRule().generated_key("j1") is None and KeyRule().job_of_key("auto-j1") is None
+
+
+def test_the_space_of_a_key_is_stored_as_one_text():
+    assert key_space("standard", "key", "müller", None) == '["standard","key","müller",null]'
+
+
+def test_what_a_contract_says_about_its_events_and_statuses():
+    contract = lamp()
+    assert contract.taking_events == {"lamp.lit", "lamp.flickered"}
+    assert contract.leased_events == {"lamp.dimmed", "lamp.flickered", "lamp.burnt", "lamp.cooled"}
+    assert contract.state_events["lamp.warmed"] == "off" and len(contract.state_events) == len(contract.edges)
+    assert contract.targets("cold", "lamp.warmed") == {"off": [Move.WAKE]}
+    assert contract.targets("cold", "lamp.lit") == {}
+    assert contract.legal_events("cold") == ["lamp.dropped", "lamp.warmed"]
+    assert contract.legal_moves("cold") == [Move.WAKE], "an event that is only legal in a history is no move"
+    assert [contract.has(move) for move in (Move.WAIT, Move.PARK, Move.SUBMIT)] == [True, False, False]
+    assert contract.success_statuses == {"done"}
+    assert [contract.succeeded(status) for status in ("done", "broken", "on")] == [True, False, False]
+    taken = {edge.event for edge in CONTRACTS["standard"].edges if edge.move in (Move.CLAIM, Move.EXPIRE, Move.RETRY)}
+    assert CONTRACTS["standard"].taking_events == taken | {"job.released"}
+
+
+def test_a_start_deadline_needs_a_cancel_before_the_start():
+    assert [CONTRACTS[name].can_cancel_before_start for name in NAMES] == [False, True, True, False, False, True]
+    assert [CONTRACTS[name].discard_people for name in NAMES] == [2, 1, 1, 1, 1, 2]
+
+
+def test_options_replace_only_the_fields_they_name():
+    standard = CONTRACTS["standard"]
+    changed = standard.with_options(retry={"base_ms": 5}, lease_seconds=60.0)
+    assert changed.retry.backoff == Exponential(base_ms=5) and changed.lease_seconds == 60
+    assert changed.retry.permanent_codes == standard.retry.permanent_codes
+    assert standard.with_options(lease_seconds=60.0) == replace(standard, lease_seconds=60.0)
+    assert standard.with_options(loss=LossRule(charged=False)).loss == LossRule(charged=False)
+
+
+def test_every_name_that_a_module_of_the_core_exports_exists():
+    modules = [import_module(found.name) for found in walk_packages(core.__path__, "detent.core.")]
+    exported = [(module, name) for module in modules for name in getattr(module, "__all__", ())]
+    assert exported and not [(module.__name__, name) for module, name in exported if not hasattr(module, name)]

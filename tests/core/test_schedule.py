@@ -7,8 +7,14 @@ import pytest
 from detent.core.errors import InvalidInput
 from detent.core.schedule import (
     MAX_COUNTED_FIRES,
+    Advance,
+    Misfire,
+    Overlap,
     Schedule,
+    ScheduleKind,
+    fire_key,
     fires_between,
+    first_fire_only,
     format_interval,
     jitter_delay,
     next_fire,
@@ -152,3 +158,45 @@ def test_invalid_intervals(text: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_interval(text)
     assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "every"})
+
+
+def test_fires_between_two_times_include_both_ends() -> None:
+    assert list(fires_between(schedule(), NOON + MINUTE, NOON + 3 * MINUTE)) == list(minutes(1, 2, 3))
+    assert list(fires_between(schedule(), NOON + MINUTE + 1, NOON + 3 * MINUTE - 1)) == list(minutes(2))
+
+
+def test_a_fire_is_due_at_its_own_time() -> None:
+    planned = plan(schedule(misfire="all"), NOON + 2 * MINUTE)
+    assert planned == (minutes(1, 2), 1, NOON + MINUTE, NOON + 3 * MINUTE)
+
+
+def test_missed_fires_are_counted_up_to_a_thousand() -> None:
+    assert plan(schedule(), NOON + 1_000 * MINUTE + 40 * SECOND).missed == 1_000
+    assert plan(schedule(), NOON + 1_001 * MINUTE + 40 * SECOND).missed == 1_000
+    new = schedule()
+    assert (new.fires, new.misfires, new.overlapped) == (0, 0, 0)
+    assert Advance(new, plan(new, NOON + MINUTE), None)[3:] == (0, 0, None)
+
+
+def test_the_first_of_several_fires_alone_leaves_the_others_due() -> None:
+    definition = schedule(misfire="all", misfire_limit=3)
+    planned = plan(definition, NOON + 5 * MINUTE)
+    assert planned.fires == minutes(3, 4, 5)
+    assert first_fire_only(definition, planned) == (minutes(3), 3, NOON + 3 * MINUTE, NOON + 4 * MINUTE)
+
+
+def test_the_key_of_a_fire_is_its_schedule_and_time() -> None:
+    assert fire_key("s", NOON) == "schedule:s:2026-02-25T12:00:00Z"
+
+
+def test_the_longest_interval_is_ten_years() -> None:
+    assert parse_interval("3660d") == 3_660 * 86_400 * SECOND
+    with pytest.raises(InvalidInput):
+        parse_interval("3660d1s")
+    assert (parse_interval("1s"), format_interval(SECOND), format_interval(10 * SECOND)) == (SECOND, "1s", "10s")
+
+
+def test_the_words_that_a_schedule_is_declared_with() -> None:
+    assert [str(word) for word in ScheduleKind] == ["at", "cron", "every"]
+    assert [str(word) for word in Misfire] == ["skip", "once", "all"]
+    assert [str(word) for word in Overlap] == ["allow", "skip", "cancel"]
