@@ -5,7 +5,6 @@ A mutant is named by its function and by the text before and after the change, s
 
 import ast
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,33 +16,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 COUNT = 500
-PROCESSES = int(os.environ.get("MUTATION_PROCESSES") or os.cpu_count() or 2)
-TESTS = Path(__file__).parents[2]
-_MOVES = (
-    "settle",
-    "leases",
-    "cancel",
-    "wake",
-    "signals",
-    "timeouts",
-    "suspects",
-    "dead_letters",
-    "transition",
-    "submit",
+MODULES = tuple(
+    f"detent.core.{name}" for name in ("decide", "outcome", "retry", "schedule", "limits", "contract.model")
 )
-_TESTS = {
-    "decide": ("core/decide", "core/rules", "core/outcome", *(f"engine/{name}" for name in _MOVES)),
-    "outcome": ("core/outcome", "core/decide", "engine/failure_codes", *(f"engine/{name}" for name in _MOVES)),
-    "retry": ("core/retry", "core/outcome", "engine/backoff", "core/contract_io", "core/contract_validation"),
-    "schedule": ("core/schedule", "core/cron", "engine/schedules"),
-    "limits": ("core/limits", "engine/limits"),
-    "contract.model": (
-        "core/tables", "core/rules", "core/views", "core/contract_io", "core/contract_validation", "core/decide",
-        "core/outcome", "engine/keys", "engine/settle",
-    ),
-}  # fmt: skip
-"""Module of the core -> the tests that cover it, the quickest first."""
-MODULES = tuple(f"detent.core.{name}" for name in _TESTS)
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
@@ -65,6 +40,8 @@ class Mutant:
     after: str
     number: int
     """Which of the mutants of the module it is."""
+    lines: range
+    """The lines of the changed statement; of a compound one those of its head."""
 
     @property
     def name(self) -> str:
@@ -90,16 +67,11 @@ def _around_difference(before: str, after: str) -> tuple[str, str]:
     return before[first : len(before) - max(0, end - _AROUND)], after[first : len(after) - max(0, end - _AROUND)]
 
 
-def tests_of(module: str) -> list[str]:
-    """Files below tests/."""
-    names = [name.partition("/") for name in _TESTS[module.removeprefix("detent.core.")]]
-    return [f"{folder}/test_{name}.py" for folder, _, name in names]
-
-
 def path(module: str) -> Path:
-    spec = find_spec(module)
+    """The file of a module of Detent, which is not imported."""
+    spec = find_spec("detent")
     assert spec is not None and spec.origin is not None
-    return Path(spec.origin)
+    return Path(spec.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def source(module: str) -> str:
@@ -113,14 +85,18 @@ def mutants_of(module: str) -> Iterator[Mutant]:
         after = "pass" if statement.deleted else _text(statement.node)
         undo()
         if before != after:
-            yield Mutant(module, statement.function, before, after, number)
+            yield Mutant(module, statement.function, before, after, number, _lines(statement.node))
+
+
+@cache
+def all_mutants() -> tuple[Mutant, ...]:
+    return tuple(mutant for module in MODULES for mutant in mutants_of(module))
 
 
 @cache
 def draw(count: int, seed: int = 1) -> list[Mutant]:
-    """These many of all mutants. An edit of the code changes the choice only near the edit."""
-    mutants = [mutant for module in MODULES for mutant in mutants_of(module)]
-    return sorted(mutants, key=lambda mutant: blake2b(f"{seed} {mutant.name} {mutant.number}".encode()).digest())[
+    """These many of all mutants. An edit of a module changes the choice among the mutants behind the edit."""
+    return sorted(all_mutants(), key=lambda mutant: blake2b(f"{seed} {mutant.name} {mutant.number}".encode()).digest())[
         :count
     ]
 
@@ -251,6 +227,18 @@ def _replace(items: list[Any], index: int, value: ast.AST) -> _Change:
 
 def _negated(node: ast.expr) -> ast.expr:
     return ast.copy_location(ast.UnaryOp(ast.Not(), node), node)
+
+
+def _lines(node: ast.AST) -> range:
+    head: Any = node
+    match node:
+        case ast.If() | ast.While():
+            head = node.test
+        case ast.For():
+            head = node.iter
+        case ast.Match():
+            head = node.subject
+    return range(head.lineno, head.end_lineno + 1)
 
 
 def _text(node: ast.AST) -> str:

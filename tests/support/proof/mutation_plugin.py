@@ -1,73 +1,58 @@
 """A pytest plugin that runs the collected tests against mutants: `-p support.proof.mutation_plugin`.
 
-$MUTANTS names a file of numbers of `draw`, $RESULTS a file for the results (one JSON line for each mutant).
-
-The interpreter, Detent and the tests are loaded once. Each mutant is a fork in which the live function gets its changed
-code; tests run until the first one fails. Tests that found the most mutants of a module run first. A mutant that cannot
-be patched in (constants, code that ran at import) is loaded by an import hook: $MUTANT is its number then.
+$MUTATION is the folder of the run. The collected tests run once, and the lines that each one executes are recorded.
+Then each mutant is a fork of this process, in which the live function gets its changed code and the tests that execute
+the changed lines run, the cheapest first, until one fails. The interpreter, Detent and the tests are loaded only once.
 """
 
 import json
 import os
-import resource
-import select
 import signal
 import sys
-import time
-from collections import Counter
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
-from support.proof.mutants import COUNT, PROCESSES, TESTS, Mutant, draw, patch, path, tests_of
+from support.proof.mutants import Mutant, all_mutants, patch
+from support.proof.mutation_forks import PROCESSES, in_forks
+from support.proof.mutation_map import Contracts, Line, MeasuredTest, Trace, choose, cpu, lines_of, read, write
 
-CPU_SECONDS, LIMIT_SECONDS = 120, 900
-"""A mutant that takes longer is killed: it loops, or waits for something that does not come."""
-OTHERS = ("gate-b2", "-men", "p3c", "streams", "formal")
+CPU_SECONDS, CPU_FACTOR = 3.0, 10
+"""A test that needs this many seconds more, and times as many, does not end: the mutant is killed."""
+AT_IMPORT, UNREACHED = "at import", "no test executes it"
 _failed: list[str] = []
+_only: dict[str, float] = {}
+"""Name of a test -> its seconds; if not empty, these tests run, the cheapest first."""
+# An example that fails is not made smaller, and not stored for the next mutant.
+settings.register_profile("mutation", phases=(Phase.explicit, Phase.generate), database=None, max_examples=25)
+settings.load_profile("mutation")
+_import_trace = Trace()
+if "MUTATION" in os.environ:
+    _import_trace.start()
+_imported: set[Line] = set()
 
 
-class _MutantLoader(MetaPathFinder, Loader):
-    """Finds and loads one module with its change."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
-        self.code = mutant.code()
-        self.file = str(path(mutant.module))
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return spec_from_loader(fullname, self, origin=self.file) if fullname == self.mutant.module else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__file__ = self.file
-        exec(self.code, module.__dict__)  # noqa: S102
+def run_only(tests: Sequence[MeasuredTest]) -> None:
+    _only.update({test.name: test.seconds for test in tests})
 
 
-def _install() -> None:
-    """Load the mutant of $MUTANT. `draw` has imported packages of Detent: they are loaded anew."""
-    number = os.environ.get("MUTANT")
-    if number is not None:
-        mutant = draw(COUNT)[int(number)]
-        finder = _MutantLoader(mutant)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "detent"]:
-            del sys.modules[name]
-        sys.meta_path.insert(0, finder)
+def first_failed() -> str | None:
+    return _failed[0] if _failed else None
 
 
-_install()
-
-
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the engine's tests with one case for each contract, those of `standard`: the core's tests have the others."""
-    items[:] = [
-        item for item in items if item.path.parent.name != "engine" or not any(name in item.name for name in OTHERS)
-    ]
+    if _only:
+        items[:] = sorted((item for item in items if item.nodeid in _only), key=lambda item: _only[item.nodeid])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if "MUTATION" in os.environ:
+        _imported.update(_import_trace.stop())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -75,91 +60,102 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _failed.append(report.nodeid)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if _only:
+        end_after(_only[item.nodeid])
+
+
+def end_after(seconds: float) -> None:
+    """End this process if the next test needs much more CPU time than it should."""
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS + CPU_FACTOR * seconds)
+
+
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    if "MUTANTS" not in os.environ:
+    if "MUTATION" not in os.environ:
         return None
-    with open(os.environ["MUTANTS"]) as file:
-        numbers = json.load(file)
-    mutants = draw(COUNT)
-    with open(os.environ["RESULTS"], "a") as results:
-        Forks(session, results).run([(number, mutants[number]) for number in numbers])
+    run = WarmRun(session, Path(os.environ["MUTATION"]))
+    run.measure()
+    run.write_modules()
+    run.mutate(json.loads((run.folder / "numbers").read_text()))
     return True
 
 
-class Forks:
-    """Runs mutants in forks, as many at once as there are cores."""
+class WarmRun:
+    """Mutants in forks of a process that has collected the tests."""
 
-    def __init__(self, session: pytest.Session, results) -> None:  # type: ignore[no-untyped-def]
-        self.session = session
-        self.results = results
-        self.kills: dict[str, Counter[str]] = {}
-        self.running: dict[int, tuple[int, Mutant | None, int, float]] = {}
-        """Read end of the pipe -> number, mutant, process, start."""
+    def __init__(self, session: pytest.Session, folder: Path) -> None:
+        self.items = {item.nodeid: item for item in session.items}
+        self.folder = folder
+        self.tests: list[MeasuredTest] = []
+        self.contracts = Contracts()
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # shared: a fork would empty it
+        if stores := sys.modules.get("support.stores"):
+            stores._migrated()  # the file that tests on SQLite copy
 
-    def run(self, mutants: list[tuple[int, Mutant]]) -> None:
-        waiting: list[tuple[int, Mutant | None]] = [(-1, None), *reversed(mutants)]
-        self.start(*waiting.pop(0))  # without a change: all tests pass, or every result would be wrong
-        while waiting or self.running:
-            while waiting and len(self.running) < PROCESSES:
-                self.start(*waiting.pop())
-            ready, _, _ = select.select(list(self.running), [], [], 1.0)
-            for pipe in ready:
-                self.finish(pipe)
-            for *_, process, begun in self.running.values():
-                if time.monotonic() - begun > LIMIT_SECONDS:
-                    os.kill(process, signal.SIGKILL)  # its pipe is closed, which `finish` reads as a kill
+    def measure(self) -> None:
+        """Run all tests once. They pass, or every mutant would be killed."""
+        file = self.folder / "map"
+        names = sorted(self.items.keys() - {test.name for test in read(file)})
+        parts = [names[number::PROCESSES] for number in range(PROCESSES)]
+        answers: list[str] = []
+        in_forks(
+            [(number, partial(self._measure, part, file)) for number, part in enumerate(parts)],
+            lambda key, answer, seconds: answers.append(answer),
+            wall_seconds=3_000,
+        )
+        assert all(answer == "passed" for answer in answers), answers
+        self.tests = [test for test in read(file) if test.name in self.items]
 
-    def start(self, number: int, mutant: Mutant | None) -> None:
-        read, write = os.pipe()
-        process = os.fork()
-        if process == 0:
-            os.close(read)
-            self.child(write, mutant)
-        os.close(write)
-        self.running[read] = (number, mutant, process, time.monotonic())
+    def _measure(self, names: list[str], file: Path) -> str:
+        trace, measured = Trace(), []
+        for name, following in zip(names, [*names[1:], ""], strict=False):
+            self.contracts.forget_tables()
+            begun = cpu()
+            trace.start()
+            self._run(name, following)
+            lines = trace.stop()
+            measured.append(MeasuredTest(name, round(cpu() - begun, 4), frozenset(lines)))
+            if _failed:
+                return f"without a change: {_failed[0]}"
+        write(file, measured)
+        return "passed"
 
-    def child(self, write: int, mutant: Mutant | None) -> None:
-        """Run the tests and answer: the name of the one that failed, "survived", or "unpatched"."""
-        answer = "unpatched"
-        try:
-            if mutant is not None:
-                resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-            silent = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silent, 1)
-            os.dup2(silent, 2)
-            if mutant is None or patch(mutant):
-                answer = self.first_failure(self.ordered(mutant))
-        except BaseException as error:
-            answer = f"killed {type(error).__name__}"
-        finally:
-            os.write(write, answer.encode())
-            os._exit(0)
+    def _run(self, name: str, following: str) -> None:
+        item = self.items[name]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=self.items.get(following))
 
-    def first_failure(self, items: list[pytest.Item]) -> str:
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    def write_modules(self) -> None:
+        """For the second stage: what a process can load before it loads the changed module."""
+        own = ("detent", "support", "conftest", "__main__")
+        folders = {item.path.parent.name for item in self.items.values()}
+        names = [name for name in sys.modules if name.partition(".")[0] not in {*own, *folders}]
+        (self.folder / "modules").write_text(json.dumps(names))
+
+    def mutate(self, numbers: list[int]) -> None:
+        mutants = all_mutants()
+        with (self.folder / "results").open("a") as results:
+
+            def report(number: int, answer: str, seconds: float) -> None:
+                row = {"number": number, "result": answer, "seconds": round(seconds, 2)}
+                print(json.dumps(row), file=results, flush=True)
+
+            in_forks(self._tasks([(number, mutants[number]) for number in numbers]), report)
+
+    def _tasks(self, mutants: list[tuple[int, Mutant]]) -> Iterator[tuple[int, Callable[[], str]]]:
+        for number, mutant in mutants:
+            yield number, partial(self._first_failure, mutant, choose(mutant, self.tests))
+
+    def _first_failure(self, mutant: Mutant, tests: list[MeasuredTest]) -> str:
+        """The test that fails. "at import": the changed code ran before it was changed, or cannot be replaced."""
+        at_import = not _imported.isdisjoint(lines_of(mutant))
+        if not patch(mutant):
+            return AT_IMPORT
+        for test, following in zip(tests, [*tests[1:], None], strict=False):
+            self.contracts.forget_tables()
+            end_after(test.seconds)
+            self._run(test.name, following.name if following else "")
             if _failed:
                 return f"killed {_failed[0]}"
-        return "survived"
-
-    def ordered(self, mutant: Mutant | None) -> list[pytest.Item]:
-        """The tests of the module: those with kills first, then those of the core."""
-        if mutant is None:
-            return self.session.items
-        files, kills = tests_of(mutant.module), self.kills.get(mutant.module, Counter())
-        items = [item for item in self.session.items if item.path.relative_to(TESTS).as_posix() in files]
-        return sorted(
-            items, key=lambda item: (-kills[item.nodeid], files.index(item.path.relative_to(TESTS).as_posix()))
-        )
-
-    def finish(self, pipe: int) -> None:
-        number, mutant, process, begun = self.running.pop(pipe)
-        answer = os.read(pipe, 10_000).decode() or "killed by a crash or a timeout"
-        os.close(pipe)
-        os.waitpid(process, 0)
-        seconds = round(time.monotonic() - begun, 2)
-        if mutant is None:
-            assert answer == "survived", f"without a change: {answer}"
-        else:
-            self.kills.setdefault(mutant.module, Counter())[answer.removeprefix("killed ")] += 1
-        print(json.dumps({"number": number, "result": answer, "seconds": seconds}), file=self.results, flush=True)
+        return AT_IMPORT if at_import else "survived" if tests else UNREACHED
