@@ -51,6 +51,26 @@ def test_an_unknown_prefix_is_searched_as_text(site: Site) -> None:
 
 
 @pytest.mark.long
+def test_progress_moves_in_the_list_and_on_the_job_page_without_a_reload(site: Site) -> None:
+    job = site.submit("reporting", queue="reports")
+    claim = {"worker": "http-1", "job_types": ["reporting"], "queues": ["reports"], "lease_seconds": 300}
+    (held,) = site.call("POST", "worker/claim", claim)["jobs"]
+    lease = {"job_id": job, "token": held["token"]}
+    pages = [site.sign_in("ana", "jobs?q=queue:reports"), site.sign_in("ana", f"jobs/{job}")]
+    for page in pages:
+        expect(page.locator("body[data-connection=live]")).to_have_count(1)
+        page.route("**/api/v1/jobs*", lambda route: route.abort())
+        page.route("**/api/v1/jobs/**", lambda route: route.abort())
+    lines = [pages[0].locator("tbody .progress-line"), pages[1].locator("#page > div > div > .progress-line")]
+    for share in (0.25, 0.75):
+        for line in lines:
+            while str(share) not in "".join(line.all_text_contents()):  # calls within a second are ignored
+                site.call("POST", "worker/progress", {**lease, "share": share, "message": f"{share} done"})
+            expect(line.locator("progress")).to_have_attribute("value", str(int(share * 100)))
+    site.call("POST", "worker/settle", {**lease, "outcome": "succeed"})
+
+
+@pytest.mark.long
 def test_the_list_stays_still_and_announces_new_rows(site: Site) -> None:
     gate = site.folder / "still-gate"
     running = site.submit("gated", {"gate": str(gate)}, queue="still")

@@ -1,4 +1,4 @@
-"""Query plans: the queries of alert rules and metrics use indexes, so that finished jobs do not slow them down."""
+"""Query plans: alert rules, metrics and event streams use indexes, so that finished jobs do not slow them down."""
 
 from pathlib import Path
 
@@ -17,8 +17,9 @@ QUERIES = (
     "due_deliveries",
     "count_hot_events",
     "count_events",
+    "progress_after",
 )
-VALUES = {"sinks": "[]", "now": 0, "limit": 1, "since": 0, "position": 0, "until": 1, "slot": 1}
+VALUES = {"sinks": "[]", "now": 0, "limit": 1, "since": 0, "position": 0, "until": 1, "slot": 1, "at": 0, "job_id": ""}
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def _is_table(line: str) -> bool:
         "losses",
         "deliveries",
         "d",
+        "progress",
     )
 
 

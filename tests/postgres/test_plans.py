@@ -19,7 +19,7 @@ from support.postgres.crowd import finished, forget
 from support.servers.databases import Database, house, versions
 
 pytestmark = pytest.mark.anyio
-BIG = {"jobs", "events", "notes", "queue", "timers", "claims", "deadlines", "steps"}
+BIG = {"jobs", "events", "notes", "queue", "timers", "claims", "deadlines", "steps", "progress"}
 ID = "01900000-0000-7000-8000-000000000001"
 HELD = json.dumps({ID: "token"})
 NAMES = json.dumps(["standard", "formal"])
@@ -34,6 +34,7 @@ POOLED = (
     "lock", "lock_skip_locked", "update_job", "insert_event", "put_claim", "put_awaiting_approval",
     "drop_awaiting_approval", "put_deadline", "move_to_lane", "expire_leases", "record_step", "record_steps",
     "next_due", "any_leased_or_due", "adopt", "jobs_ahead", "events", "notes",
+    "progress_after",
 )  # fmt: skip
 WALKED = {
     "any_leased_or_due": {"claims"},
@@ -72,7 +73,15 @@ def values(name: str, edges: Edges) -> dict[str, Any]:
         return settle_and_claim_values([], request, lane_cache, edges, 1, 0) | limits | pairs | bounds | from_lane
     common = {"ids": json.dumps([ID]), "held": HELD, "contracts": NAMES, "types": NAMES, "limit": 100, "lease": 1}
     rows = {"id": ID, "job_id": ID, "before": ID, "check_at": 1, "deadline_at": 1, "lane": 1, "token": "token"}
-    return {**common, **rows, "horizon": 5, "tokens": json.dumps(["token"]), "phase": "blocked", "at_most": 100}
+    return {
+        **common,
+        **rows,
+        "horizon": 5,
+        "tokens": json.dumps(["token"]),
+        "phase": "blocked",
+        "at_most": 100,
+        "at": 1,
+    }
 
 
 async def edges_of(url: str) -> Edges:

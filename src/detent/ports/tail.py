@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detent.core.errors import InvalidInput
-from detent.core.job import Event, Job
+from detent.core.job import Event, Job, Progress
 
 _TEXT = re.compile(r"([0-9]{1,19})(?:\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,10}))?")
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -45,3 +45,18 @@ class TailEvent:
     position: Position
     event: Event
     job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """The last progress of a job, with the names that streams are filtered by.
+
+    is_running: whether the execution that reported it still runs.
+    """
+
+    progress: Progress
+    job_type: str
+    contract: str
+    queue: str
+    tenant_id: str
+    is_running: bool

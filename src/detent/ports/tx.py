@@ -23,7 +23,7 @@ from .metrics import (
 from .pruning import PruneTable
 from .schedules import FireTable, ScheduleTable
 from .stream import OutboxTable
-from .tail import Position, TailEvent
+from .tail import JobProgress, Position, TailEvent
 
 if TYPE_CHECKING:  # only `detent verify` uses its many row types
     from .verification import VerificationTable
@@ -190,6 +190,10 @@ class OutputTable(Protocol):
 
     async def progress_of(self, ids: Sequence[str]) -> dict[str, Progress]:
         """The last progress by job id; jobs that reported none are absent."""
+        ...
+
+    async def progress_after(self, at: Micros, job_id: str, limit: int) -> list[JobProgress]:
+        """The reports after (time, job id), oldest first; a job that reported again since is at its newer time only."""
         ...
 
     async def add_log_lines(self, job_id: str, lines: Sequence[LogLine], token: str) -> bool:

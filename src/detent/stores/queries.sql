@@ -160,6 +160,15 @@ ON CONFLICT (job_id) DO UPDATE SET execution_no = excluded.execution_no, share =
 -- name: progress
 SELECT job_id, execution_no, share, message, at FROM detent.progress WHERE job_id IN (SELECT {uuid:value} FROM {texts:ids});
 
+-- name: progress_after
+-- A page of reports in the order of their time, each with its job. Indexes: progress_at, primary keys.
+SELECT p.job_id, p.execution_no, p.share, p.message, p.at, j.job_type, j.contract, j.queue, j.tenant_id,
+  j.phase = 'leased' AND j.execution_no = p.execution_no
+FROM (
+  SELECT job_id, execution_no, share, message, at FROM detent.progress WHERE (at, job_id) > (:at, :job_id)
+  ORDER BY at, job_id LIMIT :limit
+) p {join_job:p.job_id} ORDER BY p.at, p.job_id;
+
 -- name: add_log_lines
 -- [n, at, level, logger, message] each, of the execution that the token holds.
 INSERT INTO detent.log_lines (job_id, execution_no, n, at, level, logger, message)

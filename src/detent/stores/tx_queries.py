@@ -28,6 +28,7 @@ from detent.core.webhooks.subscription import Webhook
 from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
 from detent.ports.listing import Backlog, Declaration, WorkerCommand, WorkerRow
 from detent.ports.pruning import EventPartitions, Prunable, PruneCursor, PruneRule
+from detent.ports.tail import JobProgress
 from detent.ports.tx import MAX_NOTE_NUMBER, MAX_SEQ, OpenDeadLetter, StatusCount, Tx
 
 from .access_queries import SESSION_COLUMNS, TOKEN_COLUMNS, AccessQueries
@@ -360,6 +361,10 @@ class TxQueries(
     async def progress_of(self, ids: Sequence[str]) -> dict[str, Progress]:
         rows = await self.fetch(Progress, "progress", ids=json.dumps(list(ids)))
         return {progress.job_id: progress for progress in rows}
+
+    async def progress_after(self, at: Micros, job_id: str, limit: int) -> list[JobProgress]:
+        rows = await self.query("progress_after", at=at, job_id=job_id or self.below_all_ids, limit=limit)
+        return [JobProgress(Progress(*row[:5]), *row[5:]) for row in rows]
 
     async def add_log_lines(self, job_id: str, lines: Sequence[LogLine], token: str) -> bool:
         rows = [(line.n, line.at, line.level, line.logger, line.message) for line in lines]

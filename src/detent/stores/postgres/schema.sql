@@ -286,14 +286,15 @@ CREATE TABLE detent.steps (
   PRIMARY KEY (job_id, name)
 );
 
--- The last progress that an execution reported: one row per job, overwritten.
+-- The last progress that an execution reported: one row per job, overwritten. The event stream reads it by time.
 CREATE TABLE detent.progress (
   job_id       uuid PRIMARY KEY,
   execution_no integer NOT NULL,
   share        double precision NOT NULL,
   message      text NOT NULL,
   at           bigint NOT NULL
-) WITH (fillfactor = 70);
+);
+CREATE INDEX progress_at ON detent.progress (at, job_id);
 
 -- The last log lines of each execution of a job that captures logs. n counts the lines of an execution from 1.
 CREATE TABLE detent.log_lines (

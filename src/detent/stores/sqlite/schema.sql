@@ -231,7 +231,7 @@ CREATE TABLE detent.steps (
   PRIMARY KEY (job_id, name)
 ) STRICT, WITHOUT ROWID;
 
--- The last progress that an execution reported: one row per job, overwritten.
+-- The last progress that an execution reported: one row per job, overwritten. The event stream reads it by time.
 CREATE TABLE detent.progress (
   job_id       TEXT PRIMARY KEY NOT NULL,
   execution_no INTEGER NOT NULL,
@@ -239,6 +239,7 @@ CREATE TABLE detent.progress (
   message      TEXT NOT NULL,
   at           INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX detent.progress_at ON detent.progress (at, job_id);
 
 -- The last log lines of each execution of a job that captures logs. n counts the lines of an execution from 1.
 CREATE TABLE detent.log_lines (

@@ -1,6 +1,8 @@
-"""GET /events/stream: server-sent events for every committed status change after a position, each exactly once."""
+"""GET /events/stream: server-sent events for every committed status change after a position, each exactly once, and for
+the progress of running jobs."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Literal
@@ -13,11 +15,12 @@ from starlette.types import Receive, Scope, Send
 from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
-from detent.ports.tail import Position, position_from
+from detent.ports.tail import position_from
 from detent.web.http.problems import RetryLater, problem_of
 from detent.web.http.requests import IS_HEAD, disconnected
 from detent.web.http.route import ApiRequest, Router
-from detent.web.live.event_stream import FellBehind, Frame, FrameEncoder, FrameFilter, encode_envelope, encode_event
+from detent.web.live.event_stream import FellBehind
+from detent.web.live.frames import Frame, encode_envelope, encode_event
 from detent.web.openapi import schemas
 
 router = Router(tags=["events"])
@@ -32,11 +35,13 @@ POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9
 
 _STREAM = {
     "description": "Server-sent events without end: id is the position to resume at, event the name, data a JSON "
-    "object with job_id, job_type, contract, queue, tenant_id and the fields of the schema Event.",
+    "object with job_id, job_type, contract, queue, tenant_id and the fields of the schema Event. Progress of running "
+    "jobs is sent as job.progress, without an id and with the fields of the schema ProgressReport.",
     "content": {
         "text/event-stream": {
             "schema": {"type": "string"},
-            "example": 'id: 4711\nevent: job.claimed\ndata: {"job_id":"01a1dd37-…","seq":2}\n\n',
+            "example": 'id: 4711\nevent: job.claimed\ndata: {"job_id":"01a1dd37-…","seq":2}\n\n'
+            'event: job.progress\ndata: {"job_id":"01a1dd37-…","execution_no":1,"share":0.4,"message":"4 of 10"}\n\n',
         }
     },
 }
@@ -55,6 +60,9 @@ class EventStreamFilter(schemas.QueryParameters):
     contract: schemas.Several[schemas.Name] | None = None
     tenant_id: schemas.Several[schemas.Name] | None = None
     tenant: schemas.Several[schemas.Name] | None = Field(None, description="Another name of tenant_id.")
+    progress: bool = Field(
+        True, description="Send job.progress when running jobs report progress; only with format=event."
+    )
     format: Literal["event", "envelope"] = Field(
         "event", description="envelope: each event under the name and with the body that its contract publishes."
     )
@@ -71,12 +79,13 @@ async def stream_events(
     query: Annotated[EventStreamFilter, Query()],
     last_event_id: Annotated[str | None, Header(pattern=POSITION)] = None,
 ) -> Response:
-    """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
+    """Send all status changes, and the progress of running jobs at most once a second. A client that reconnects with
+    Last-Event-ID gets every later change; progress is not repeated."""
     caller = request.caller
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
     tenants = {caller.tenant_for(name) for name in [*(query.tenant_id or ()), *(query.tenant or ())] or [None]} - {None}
-    fields = query.model_dump(exclude={"after", "tenant", "format"}) | {"tenant_id": tenants}
+    fields = query.model_dump(exclude={"after", "tenant", "progress", "format"}) | {"tenant_id": tenants}
     required = [(name, frozenset(values)) for name, values in fields.items() if values]
     includes = caller.reach.includes
 
@@ -86,7 +95,14 @@ async def stream_events(
         )
 
     encode = encode_envelope if query.format == "envelope" else encode_event
-    return EventStreamResponse(request, start, matches, partial(encode, payloads=caller.payloads))
+    chunks = request.web.event_tail.follow(
+        start,
+        matches,
+        partial(encode, payloads=caller.payloads),
+        with_progress=query.progress and query.format == "event",
+        heartbeat_seconds=request.web.settings.beat_seconds,
+    )
+    return EventStreamResponse(request, chunks)
 
 
 class EventStreamResponse(Response):
@@ -97,14 +113,12 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, request: ApiRequest, start: Position | None, matches: FrameFilter, encode: FrameEncoder) -> None:
+    def __init__(self, request: ApiRequest, chunks: AsyncGenerator[bytes, None]) -> None:
         super().__init__()
         self._request = request
         self._settings = request.web.settings
         self._stopping = request.web.stopping
-        self._chunks = request.web.event_tail.follow(
-            start, matches, encode, heartbeat_seconds=self._settings.beat_seconds
-        )
+        self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count and send the stream. The count is taken here, because nothing runs between the check and the count."""

@@ -105,6 +105,16 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
       refresh();
     },
     rows: () => items,
+    /**
+     * Change a row that is shown; false if it is not, or if updates are paused.
+     * @param {string} key
+     * @param {Partial<Item>} change
+     */
+    change(key, change) {
+      const index = paused ? -1 : items.findIndex((item) => keyOf(item) === key);
+      if (index >= 0) items = items.with(index, { ...items[index], ...change });
+      return index >= 0;
+    },
     isPaused: () => paused,
     isSearching: () => searching,
     pageNumber: () => cursors.length + 1,

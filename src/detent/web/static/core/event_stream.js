@@ -1,8 +1,8 @@
-// The server's event stream: every change of a job's status as it is committed. Read with fetch instead of EventSource,
+// The server's event stream: every change of a job's status as it is committed, and the progress of running jobs. Read with fetch instead of EventSource,
 // which cannot send the session's key and hides the response status 401. Reconnects with the id of the last event; disconnected while the
 // page is hidden.
 
-/** @import { StreamEvent } from "../types.d.ts" */
+/** @import { Progress, StreamEvent } from "../types.d.ts" */
 
 import { goToSignIn } from "./api.js";
 import { byId } from "./dom.js";
@@ -18,6 +18,8 @@ const SILENCE_MS = 45_000;
 const eventListeners = new Set();
 /** @type {Set<() => void>} */
 const connectListeners = new Set();
+/** @type {Set<(jobId: string, progress: Progress) => void>} */
+const progressListeners = new Set();
 let query = "";
 /** @type {string | null} */
 let lastEventId = null;
@@ -25,16 +27,18 @@ let lastEventId = null;
 let connection = null;
 
 /**
- * Call `onEvent` for each event and `onConnect` after each connect. The first connect counts too: events between the
- * page's first load and the connect are not delivered.
+ * Call `onEvent` for each event, `onProgress` when a running job reports progress, and `onConnect` after each connect.
+ * The first connect counts too: events between the page's first load and the connect are not delivered.
  * @param {(event: StreamEvent) => void} onEvent
  * @param {() => void} onConnect
  * @param {Record<string, string>} [filter]
+ * @param {(jobId: string, progress: Progress) => void} [onProgress]
  */
-export function followEvents(onEvent, onConnect, filter = {}) {
+export function followEvents(onEvent, onConnect, filter = {}, onProgress) {
   eventListeners.add(onEvent);
   connectListeners.add(onConnect);
-  query = new URLSearchParams(filter).toString();
+  if (onProgress) progressListeners.add(onProgress);
+  query = new URLSearchParams({ ...filter, progress: String(progressListeners.size > 0) }).toString();
   if (!connection) run();
 }
 
@@ -46,7 +50,7 @@ async function run() {
     try {
       const headers = await keyHeaders();
       if (lastEventId) headers["Last-Event-ID"] = lastEventId;
-      const url = urlFor(`api/v1/events/stream${query && `?${query}`}`);
+      const url = urlFor(`api/v1/events/stream?${query}`);
       const response = await fetch(url, { headers, signal: connection.signal });
       if (response.status === 401) return goToSignIn();
       if (!response.ok || !response.body) throw new Error(String(response.status));
@@ -83,13 +87,19 @@ async function read(reader, current) {
 
 /** @param {string} frame */
 function dispatch(frame) {
-  let data = null;
+  let data = null, isProgress = false;
   for (const line of frame.split("\n")) {
     if (line.startsWith("id: ")) lastEventId = line.slice(4);
     else if (line.startsWith("data: ")) data = line.slice(6);
+    else if (line === "event: job.progress") isProgress = true;
   }
   if (data === null) return;
   const event = JSON.parse(data);
+  if (isProgress) {
+    const { job_id, share, message, execution_no, at } = event;
+    for (const onProgress of progressListeners) onProgress(job_id, { share, message, execution_no, at });
+    return;
+  }
   for (const onEvent of eventListeners) onEvent(event);
 }
 

@@ -1,4 +1,4 @@
-/** @import { StreamEvent } from "../types.d.ts" */
+/** @import { Progress, StreamEvent } from "../types.d.ts" */
 
 import { asProblem } from "./api.js";
 import { fill, h, requireElement } from "./dom.js";
@@ -19,8 +19,9 @@ import { t } from "./words.js";
  * @param {number} [options.every] shortest time between two loads, in milliseconds
  * @param {number} [options.poll] 0: no polling
  * @param {Record<string, string>} [options.filter] of the event stream
+ * @param {(jobId: string, progress: Progress) => void} [options.onProgress] of running jobs, at most once a second each
  */
-export function startPage({ load, draw, concerns = () => true, every = 1000, poll = 0, filter }) {
+export function startPage({ load, draw, concerns = () => true, every = 1000, poll = 0, filter, onProgress }) {
   const root = requireElement("#page");
   const banner = h("p", { class: "banner disconnected", hidden: true });
   const content = h("div");
@@ -57,6 +58,7 @@ export function startPage({ load, draw, concerns = () => true, every = 1000, pol
     },
     refresh,
     filter,
+    onProgress,
   );
   if (poll) {
     setInterval(() => {

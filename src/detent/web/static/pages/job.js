@@ -173,9 +173,15 @@ const refresh = startPage({
   poll: 15_000,
   filter: { job_id: id },
   concerns: (event) => event.job_id === id,
+  onProgress: (jobId, progress) => {
+    if (!view || jobId !== id) return;
+    view = { ...view, detail: { ...view.detail, progress } };
+    drawLive(view);
+    timeline.show(view);
+  },
 });
 
-// Progress and steps of a running job are no events: read them on their own, without the log.
+// Steps of a running job are no events: read them on their own, without the log.
 let isReading = false;
 setInterval(async () => {
   if (!view || view.job.phase !== "leased" || document.hidden || isReading) return;

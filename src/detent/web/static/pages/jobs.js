@@ -257,4 +257,12 @@ async function bulkAction(action) {
   list.reload();
 }
 
-const refresh = startPage({ load, draw, every: 1000, concerns: () => !list.isPaused() && !isDialogOpen() });
+const refresh = startPage({
+  load,
+  draw,
+  every: 1000,
+  concerns: () => !list.isPaused() && !isDialogOpen(),
+  onProgress: (jobId, progress) => {
+    if (list.change(jobId, { progress })) drawRows();
+  },
+});
