@@ -25,7 +25,7 @@ from detent.system.ids import SeededIds
 from detent.web.app import create_app
 from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
-from detent.web.live.event_stream import encode_envelope, encode_event
+from detent.web.live.frames import encode_envelope, encode_event
 from support.clock import FakeClock
 from support.stores import Place, open_place
 from support.web.api import API, Api
