@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .errors import InvalidInput, check_number
 from .job import Micros
+from .options.option import is_name
 
 SCOPES = ("queue", "job_type", "tenant_id", "limit_key")
 MAX_NUMBER = 1_000_000_000
@@ -73,7 +74,7 @@ class Limit:
         return {
             "queue": self.queue,
             "job_type": self.job_type,
-            "tenant": self.tenant_id,
+            "tenant_id": self.tenant_id,
             "key": self.limit_key,
             "per": self.per and _LABELS[self.per],
             "concurrency": self.concurrency,
@@ -102,7 +103,7 @@ def make_limit(
     if per is not None and per not in _FIELD_OF_LABEL:
         raise _invalid(f"per {per!r} is unknown; use queue, type, tenant or key", "per")
     for name, value in (("queue", queue), ("job_type", job_type), ("tenant", tenant), ("key", key)):
-        if value is not None and (not isinstance(value, str) or not value.strip() or not value.isprintable()):
+        if value is not None and not is_name(value):
             raise _invalid(f"{name} must be a non-blank printable name, got {value!r}", name)
     if concurrency is not None:
         _check_number(concurrency, "concurrency")

@@ -1,5 +1,6 @@
 """One option of a job or a schedule: its default, its help text, and the JSON schema of its values."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -14,6 +15,12 @@ OBJECT: JsonSchema = {"type": "object", "additionalProperties": True}
 FLAG: JsonSchema = {"type": "boolean"}
 PYTHON, COMMAND, REST = "python", "command", "rest"
 _OPTION = "option"
+_NAME, _SURROGATE = re.compile(PRINTABLE), re.compile("[\ud800-\udfff]")
+
+
+def is_name(value: Any) -> bool:
+    """Whether it is text without control characters that is not blank. Half a surrogate pair is not text."""
+    return isinstance(value, str) and bool(_NAME.search(value)) and not _SURROGATE.search(value)
 
 
 def integer(low: int, high: int) -> JsonSchema:

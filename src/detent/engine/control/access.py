@@ -201,6 +201,6 @@ def _names(names: Sequence[str], field: str, most: int) -> tuple[str, ...]:
 
 
 def token_view(token: Token, now: Micros) -> responses.TokenInfo:
-    values = {"name": token.person, "tenant": token.tenant_id, "valid": token.is_valid(now)}
+    values = {"name": token.person, "valid": token.is_valid(now)}
     lists = {name: list(getattr(token, name)) for name in ("roles", "queues", "job_types", "shared_with")}
     return show(responses.TokenInfo, token, **values, **lists, expires_soon=token.expires_soon(now))

@@ -39,7 +39,7 @@ class LimitResponse(TypedDict):
 
     queue: str | None
     job_type: str | None
-    tenant: str | None
+    tenant_id: str | None
     key: str | None
     per: str | None
     concurrency: Annotated[int | None, "Max concurrent jobs."]
@@ -196,7 +196,7 @@ class Overview(QueueControls):
     workers: Annotated[
         dict[str, int] | None, "Live workers: their number, busy slots and all slots; null for a tenant."
     ]
-    tenant: Annotated[str | None, "Whose jobs these are; null: of all tenants."]
+    tenant_id: Annotated[str | None, "Whose jobs these are; null: of all tenants."]
 
 
 class VerificationState(TypedDict):

@@ -365,7 +365,8 @@ class ScheduleWithRuns(Schedule):
 class SchedulePreview(TypedDict):
     timezone: str
     in_words: Annotated[dict[str, str], "A cron expression in words: language (en, zh) -> text."]
-    fires: Annotated[list[PlannedRun], "The next runs."]
+    items: Annotated[list[PlannedRun], "The next runs."]
+    next_cursor: Annotated[str | None, "Always null: send `after` for later runs."]
 
 
 class CallerResponse(TypedDict):
@@ -373,7 +374,7 @@ class CallerResponse(TypedDict):
 
     name: str
     role: Annotated[str, "worker, producer, viewer, operator, reviewer or admin."]
-    tenant: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
+    tenant_id: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
     queues: Annotated[list[str], "The queues that the token is limited to; empty for all."]
     job_types: Annotated[list[str], "The job types that the token is limited to; empty for all."]
     payloads: Annotated[bool, "Whether payloads, results and error messages are shown."]
@@ -396,7 +397,7 @@ class TokenInfo(TypedDict):
     name: Annotated[str, "The person."]
     role: str
     roles: Annotated[list[str], "Further roles that count in approvals."]
-    tenant: str | None
+    tenant_id: str | None
     queues: Annotated[list[str], "The queues that it is limited to; empty for all."]
     job_types: Annotated[list[str], "The job types that it is limited to; empty for all."]
     payloads: bool

@@ -136,6 +136,8 @@ def _fields(contract: Contract) -> dict[str, Any]:
     fields: dict[str, Any] = {"job_type": NAME, **_option_fields()}
     fields["contract"] = {"enum": [contract.name, None]} if default else {"const": contract.name}
     fields["idempotency_key"]["maxLength"] = contract.keys.max_length
+    if contract.keys.blank_is_absent:
+        fields["idempotency_key"] |= {"minLength": 0, "pattern": r"^[^\x00]*$"}
     if contract.retry.frozen:
         fields["max_retries"] = {"enum": [contract.retry.max_retries, None]}
         del fields["backoff"]

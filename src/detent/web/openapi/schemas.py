@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from fastapi import Body, Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model, model_validator
 
 from detent.core.options.option import PRINTABLE, REST, JsonSchema, options_of
 from detent.engine.reads.responses import TIME
@@ -46,10 +46,23 @@ class QueryParameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def whole_number(value: Any) -> Any:
+    """5 for 5.0, which is an integer in JSON schema; other values unchanged."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 class RequestBody(BaseModel):
     """Base of all request bodies: unknown fields are refused, values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_whole_numbers(cls, body: Any) -> Any:
+        free = {name for name, field in cls.model_fields.items() if field.annotation is Any}
+        if not isinstance(body, dict):
+            return body
+        return {name: value if name in free else whole_number(value) for name, value in body.items()}
 
 
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict[str, Any]}

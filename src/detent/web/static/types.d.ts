@@ -374,7 +374,7 @@ export interface Schedule {
 export interface SchedulePreview {
   timezone: string;
   in_words: Record<string, string>;
-  fires: { fire_at: string }[];
+  items: { fire_at: string }[];
 }
 
 export interface BackfillResult {
@@ -464,7 +464,7 @@ export interface QueueList extends Page<Queue> {
 export interface LimitScope {
   queue: string | null;
   job_type: string | null;
-  tenant: string | null;
+  tenant_id: string | null;
   key: string | null;
   per: string | null;
 }
@@ -630,7 +630,7 @@ export interface Token {
   name: string;
   role: string;
   roles: string[];
-  tenant: string | null;
+  tenant_id: string | null;
   queues: string[];
   job_types: string[];
   shared_with: string[];
@@ -649,7 +649,7 @@ export interface Overview {
   queues: Queue[];
   dead_letters: Record<string, number>;
   workers: { live: number; busy: number; slots: number } | null;
-  tenant: string | null;
+  tenant_id: string | null;
 }
 
 export type Span = "5m" | "15m" | "hour" | "6h" | "day" | "week" | "30d";

@@ -18,7 +18,7 @@ from detent.web.http.problems import RetryLater
 from detent.web.http.proxies import network_of
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page, Paged
+from detent.web.routes.jobs.filters import Page, Paged, TenantFilter
 
 router = Router(tags=["access"])
 _TOKEN_PREFIX_LENGTH = 16
@@ -36,10 +36,10 @@ async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     return [token_view(token, now) for token in await request.engine.tokens.list()]
 
 
-class TokenCreateRequest(schemas.RequestBody):
+class TokenCreateRequest(schemas.RequestBody, TenantFilter):
     name: schemas.Name = Field(description="The person. One person may have several tokens.")
     role: Literal["worker", "producer", "viewer", "operator", "reviewer", "admin"]
-    tenant: schemas.Name | None = Field(None, description="Bind the token to this tenant.")
+    tenant_id: schemas.Name | None = Field(None, description="Bind the token to this tenant.")
     queues: list[schemas.Name] = Field([], max_length=100, description="Limit the token to these queues.")
     job_types: list[schemas.Name] = Field([], max_length=100, description="Limit the token to these job types.")
     payloads: bool = Field(True, description="False hides payloads, results and error messages.")
@@ -61,7 +61,7 @@ async def create_token(request: ApiRequest, body: TokenCreateRequest) -> respons
         body.name,
         body.role,
         request.acting(),
-        tenant=caller.tenant_for(body.tenant),
+        tenant=body.tenant_for(caller),
         payloads=body.payloads and caller.payloads,
         **body.model_dump(include={"expires_days", "roles", "queues", "job_types"}),
     )
@@ -126,10 +126,10 @@ async def get_caller(request: ApiRequest) -> responses.CallerResponse:
 
 def caller_view(caller: Caller, is_open: bool) -> responses.CallerResponse:
     powers = sorted(str(power) for power in POWERS[caller.role])
-    values = {"name": caller.person, "open": is_open, "roles": caller.deciding_roles, "powers": powers}
+    values = {"name": caller.person, "tenant_id": caller.tenant, "open": is_open, "roles": caller.deciding_roles}
     names = {"queues": list(caller.reach.queues), "job_types": list(caller.reach.job_types)}
     shared_with = None if caller.shared_with is None else list(caller.shared_with)
-    return show(responses.CallerResponse, caller, **values, **names, shared_with=shared_with)
+    return show(responses.CallerResponse, caller, **values, **names, powers=powers, shared_with=shared_with)
 
 
 @router.route_for("POST", "/session", None, responses={200: responses.SessionResponse})

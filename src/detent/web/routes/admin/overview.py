@@ -54,7 +54,7 @@ async def get_overview(request: ApiRequest) -> JsonObject:
         "limits": queue_list["limits"],
         "dead_letters": dead_letters,
         "workers": live_workers_view(queues.workers, queues.now) if tenant is None else None,
-        "tenant": tenant,
+        "tenant_id": tenant,
     }
 
 

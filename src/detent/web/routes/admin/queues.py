@@ -15,6 +15,7 @@ from detent.engine.reads.views import contract_view, contracts_view
 from detent.ports.listing import Backlog
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
+from detent.web.routes.jobs.filters import TenantFilter
 
 router = Router(tags=["queues"])
 TargetName = Annotated[str, schemas.in_path("Name of the queue, job type or tenant.", schemas.PRINTABLE)]
@@ -26,19 +27,18 @@ class PauseQuery(schemas.QueryParameters):
     kind: Literal["queue", "job_type", "tenant"] = Field("queue", description="What the name in the path names.")
 
 
-class LimitScope(schemas.ReasonRequest):
+class LimitScope(schemas.ReasonRequest, TenantFilter):
     """Which jobs a limit applies to: all that match every given field. Without fields it applies to all jobs."""
 
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
-    tenant: schemas.Name | None = None
     key: schemas.Name | None = Field(None, description="The jobs' limit_key.")
     per: Literal["queue", "type", "tenant", "key"] | None = Field(
         None, description="Apply the limit to each queue, job type, tenant or limit_key separately."
     )
 
     def fields(self) -> dict[str, Any]:
-        return self.model_dump(include={"queue", "job_type", "tenant", "key", "per"})
+        return {**self.model_dump(include={"queue", "job_type", "key", "per"}), "tenant": self.given_tenant()}
 
 
 def _requires(name: str) -> dict[str, Any]:

@@ -164,7 +164,8 @@ async def _preview(
     return {
         "timezone": timezone,
         "in_words": schedules.in_words(cron),
-        "fires": [show(responses.PlannedRun, run) for run in runs],
+        "items": [show(responses.PlannedRun, run) for run in runs],
+        "next_cursor": None,
     }
 
 

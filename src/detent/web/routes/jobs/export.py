@@ -57,20 +57,25 @@ async def export_jobs(request: ApiRequest, query: Annotated[ExportQuery, Query()
     The answer is streamed: a long search sends nothing for a while. Text that a spreadsheet would run as a formula gets
     an apostrophe in front in CSV. Payload, result and error message are null if the token may not see payloads.
     """
-    is_csv = query.format == "csv"
-    request.engine.visible(query.filter(request.caller))  # refused before the answer begins
-    pages = _pages(request, query)
-    lines = _csv_lines(request, pages) if is_csv else _json_lines(request, pages)
     headers = {
         "Content-Disposition": f'attachment; filename="jobs.{query.format}"',
         "Cache-Control": "private, no-store",
     }
-    media_type = "text/csv; charset=utf-8" if is_csv else "application/x-ndjson"
+    media_type = "text/csv; charset=utf-8" if query.format == "csv" else "application/x-ndjson"
     key = request.caller.token_id or request.caller.person
     if request.web.streams[key] >= request.web.settings.max_streams_per_caller:
         message = "there are too many event streams and exports of this caller; close some, or retry later"
         raise RetryLater(message, code="STREAMS_FULL", http_status=503)
+    pages = _pages(request, query)
+    first: list[Job] = await anext(pages, [])  # an invalid filter is refused before the answer begins
+    lines = (_csv_lines if query.format == "csv" else _json_lines)(request, _chained(first, pages))
     return StreamingResponse(_counted(request, key, lines), 200, headers, media_type)
+
+
+async def _chained(first: list[Job], others: AsyncIterator[list[Job]]) -> AsyncIterator[list[Job]]:
+    yield first
+    async for page in others:
+        yield page
 
 
 async def _counted(request: ApiRequest, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:

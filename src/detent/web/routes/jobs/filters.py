@@ -46,14 +46,19 @@ class Page(QueryParameters):
 
 
 class TenantFilter(BaseModel):
+    """A tenant, under either of its names."""
+
     tenant_id: Name | None = None
     tenant: Name | None = Field(None, description="Another name of tenant_id.")
 
     def tenant_for(self, caller: Caller) -> str | None:
-        """The tenant to filter by. Raises TenantViolation if the caller's token is bound to another tenant."""
+        """The tenant to act in. Raises TenantViolation if the caller's token is bound to another tenant."""
+        return caller.tenant_for(self.given_tenant())
+
+    def given_tenant(self) -> str | None:
         if None not in (self.tenant, self.tenant_id) and self.tenant != self.tenant_id:
             raise InvalidInput("tenant is another name of tenant_id; send one of them", field="tenant")
-        return caller.tenant_for(self.tenant_id or self.tenant)
+        return self.tenant_id or self.tenant
 
 
 class Selection(TenantFilter):

@@ -23,7 +23,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.requests import disconnected
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
-from detent.web.openapi.schemas import IF_NONE_MATCH, QueryParameters
+from detent.web.openapi.schemas import IF_NONE_MATCH, QueryParameters, whole_number
 
 from .filters import JobFilter, JobId, Page, Paged, Searched, etag_response, searched
 
@@ -112,7 +112,7 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
     if unknown:
         names = ", ".join(sorted(unknown))[:200]
         raise InvalidInput(f"unknown fields: {names}; /docs lists all fields", code="FIELD_UNKNOWN", field=names)
-    fields = {name: _whole_number(value) for name, value in body.items() if value is not None}
+    fields = {name: whole_number(value) for name, value in body.items() if value is not None}
     if "job_type" not in fields:
         if not engine.contract(fields.get("contract")).keys.task_id_is_key:
             raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
@@ -122,11 +122,6 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
     if caller.tenant is not None:
         fields["tenant_id"] = caller.tenant_for(fields.get("tenant_id"))
     return Submission(**fields, actor=caller.person, id=fresh_id)
-
-
-def _whole_number(value: Any) -> Any:
-    """JSON has one type of number, so 3.0 is accepted where an integer is needed."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @router.route_for("GET", "/jobs", Power.READ)

@@ -85,11 +85,11 @@ async function edit(schedule) {
 async function showNextRuns(schedule) {
   try {
     /** @type {SchedulePreview} */
-    const { fires, timezone, in_words } = await get(`${pathOf(schedule)}/preview`, { count: 20 });
+    const { items, timezone, in_words } = await get(`${pathOf(schedule)}/preview`, { count: 20 });
     openDialog(t("schedules.next-runs", { name: schedule.name }), [
       in_words[WORDS] && h("p", {}, h("strong", {}, in_words[WORDS])),
       h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, viewerZone: timeZone })),
-      h("ol", {}, fires.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+      h("ol", {}, items.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
     ]);
   } catch (error) {
     toastError(error);

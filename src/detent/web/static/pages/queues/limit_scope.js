@@ -2,15 +2,15 @@
 
 import { t } from "../../core/words.js";
 
-const SCOPES = /** @type {const} */ (["queue", "job_type", "tenant", "key"]);
+const SCOPES = /** @type {const} */ (["queue", "job_type", "tenant_id", "key"]);
 
 /** Only the fields that say which jobs a limit applies to. @param {LimitScope} limit */
-export const scopeOf = ({ queue, job_type, tenant, key, per }) => ({ queue, job_type, tenant, key, per });
+export const scopeOf = ({ queue, job_type, tenant_id, key, per }) => ({ queue, job_type, tenant_id, key, per });
 
 /** Which jobs a limit applies to, as text. @param {LimitScope} limit */
 export function scopeText(limit) {
   const parts = SCOPES.filter((kind) => limit[kind] !== null)
-    .map((kind) => t("limits.named", { kind: t(`kind.${kind}`), name: limit[kind] }));
+    .map((kind) => t("limits.named", { kind: t(`kind.${kind === "tenant_id" ? "tenant" : kind}`), name: limit[kind] }));
   if (limit.per) parts.push(t("limits.each", { kind: t(`kind.${limit.per}`) }));
   return parts.join(t("list.comma")) || t("limits.all-jobs");
 }

@@ -26,14 +26,14 @@ async function add() {
     fields: [
       field(t("field.queue"), textInput("queue")),
       field(t("field.job-type"), textInput("job_type")),
-      field(t("field.tenant"), textInput("tenant")),
+      field(t("field.tenant"), textInput("tenant_id")),
       field(t("limits.per"), h("select", { name: "per" }, h("option", { value: "" }, "–"), kinds)),
       field(t("limits.concurrency"), numberInput("concurrency")),
       field(t("limits.rate"), numberInput("rate")),
       reasonField(),
     ],
     submit: (form) => {
-      const texts = ["queue", "job_type", "tenant", "per", "reason"].map((name) => [name, textOf(form, name)]);
+      const texts = ["queue", "job_type", "tenant_id", "per", "reason"].map((name) => [name, textOf(form, name)]);
       const numbers = ["concurrency", "rate"].map((name) => [name, Number(form.get(name)) || null]);
       return call("PUT", "limits", { json: Object.fromEntries([...texts, ...numbers]) });
     },

@@ -71,13 +71,13 @@ function timingFields(schedule) {
     if (!expression.value.trim()) return;
     try {
       /** @type {SchedulePreview} */
-      const { fires, in_words } = await post("schedules/preview?count=3", values());
+      const { items, in_words } = await post("schedules/preview?count=3", values());
       const words = in_words[language.slice(0, 2)];
       fill(
         nextRuns,
         words && h("strong", {}, words),
-        h("p", {}, t(fires.length ? "schedules.preview" : "schedules.no-runs")),
-        h("ol", {}, fires.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+        h("p", {}, t(items.length ? "schedules.preview" : "schedules.no-runs")),
+        h("ol", {}, items.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
       );
     } catch (error) {
       fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));
