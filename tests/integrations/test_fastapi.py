@@ -153,7 +153,7 @@ def test_person_role_and_tenant(connect: Connect, app: Detent, authenticate: Any
         app.sync.run(app.jobs["mail"].using(tenant=tenant).enqueue(to="x"))
     ann, bob = connect("ann", authenticate=authenticate), connect("bob", authenticate=authenticate)
     me = ann.get(f"{API}/me").json()
-    assert (me["name"], me["role"], me["tenant"]) == ("ann", "operator", "acme")
+    assert (me["name"], me["role"], me["tenant_id"]) == ("ann", "operator", "acme")
     assert len(listed(ann.get(f"{API}/jobs"))) == 1 and len(listed(bob.get(f"{API}/jobs"))) == 2
     assert code(ann.get(f"{API}/tokens"), 403) == "FORBIDDEN"
     assert "lead" in bob.get(f"{API}/me").json()["roles"]

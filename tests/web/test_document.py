@@ -41,7 +41,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 CONFIG += f"""
 [[operations]]
 include-path-regex = '{WAITING}'
-checks.max_response_time.limit = 25
+checks.max_response_time = 25
 """
 
 

@@ -55,7 +55,7 @@ async def connect(api: Api) -> AsyncIterator[Connect]:
 async def test_a_person_and_a_role_from_the_headers(connect: Connect) -> None:
     ann = connect(headers=ANN)
     caller = (await ann.get(f"{API}/me")).json()
-    assert (caller["name"], caller["role"], caller["tenant"]) == ("ann@x.example", "operator", None)
+    assert (caller["name"], caller["role"], caller["tenant_id"]) == ("ann@x.example", "operator", None)
     assert {"support", "berlin", "operator", "viewer"} <= set(caller["roles"]), "groups count in approvals"
     job = (await ann.post(JOBS, json={"job_type": "x"})).json()["job"]
     (event,) = (await ann.get(f"{JOBS}/{job['id']}/events")).json()["items"]
@@ -138,7 +138,7 @@ async def test_a_person_of_one_tenant(api: Api, connect: Connect) -> None:
     theirs = (await api.submit(tenant_id="b"))["id"]
     tenant: dict[str, Any] = {"proxy_tenant_header": "X-Tenant"}
     ann = connect(headers={**ANN, "X-Tenant": "a"}, **tenant)
-    assert (await ann.get(f"{API}/me")).json()["tenant"] == "a"
+    assert (await ann.get(f"{API}/me")).json()["tenant_id"] == "a"
     assert (await ann.post(JOBS, json={"job_type": "x"})).json()["job"]["tenant_id"] == "a"
     assert (await ann.get(f"{JOBS}/{theirs}")).status_code in (403, 404)
     assert {job["tenant_id"] for job in (await ann.get(JOBS)).json()["items"]} == {"a"}

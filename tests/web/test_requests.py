@@ -62,7 +62,7 @@ async def test_names_with_slashes_are_encoded_in_paths(api: Api) -> None:
     schedule = {"name": ODD_NAME, "job_type": "x", "every": 60}
     assert (await api.open.post(f"{API}/schedules", json=schedule)).status_code == 201
     assert (await api.open.get(f"{API}/schedules/{name}")).json()["name"] == ODD_NAME
-    assert (await api.open.get(f"{API}/schedules/{name}/preview")).json()["fires"]
+    assert (await api.open.get(f"{API}/schedules/{name}/preview")).json()["items"]
     assert (await api.open.post(f"{API}/schedules/{name}/pause")).json()["paused"] is True
     assert (await api.open.put(f"{API}/tenants/{name}", json={"weight": 3})).json()["tenant_id"] == ODD_NAME
     assert (await api.open.delete(f"{API}/tenants/{name}")).json() == {"tenant_id": ODD_NAME, "removed": True}

@@ -165,3 +165,71 @@ async def test_unknown_names_of_statuses_and_phases_are_refused(api: Api) -> Non
     assert code(phase, 422) == "INPUT_INVALID" and "'claimable'" in phase.json()["detail"]
     assert code(await api.open.post(f"{API}/bulk/cancel", json={"status": "nowhere"}), 422) == "STATUS_UNKNOWN"
     assert (await api.open.get(f"{API}/jobs?status=queued")).status_code == 200
+
+
+async def test_limits_and_tokens_take_a_tenant_under_either_name(api: Api) -> None:
+    for name, queue in (("tenant", "a"), ("tenant_id", "b")):
+        limit = await api.open.put(f"{API}/limits", json={"queue": queue, name: "acme", "concurrency": 1})
+        assert limit.status_code == 200 and limit.json()["tenant_id"] == "acme", limit.text
+        removed = await api.open.post(f"{API}/limits/remove", json={"queue": queue, name: "acme"})
+        assert removed.json()["tenant_id"] == "acme"
+    both = {"tenant": "acme", "tenant_id": "other"}
+    assert code(await api.open.put(f"{API}/limits", json={**both, "concurrency": 1}), 422) == "INPUT_INVALID"
+    boss = await api.person("boss", "admin")
+    for name in ("tenant", "tenant_id"):
+        token = (await boss.post(f"{API}/tokens", json={"name": name, "role": "viewer", name: "acme"})).json()
+        assert token["tenant_id"] == "acme"
+        assert (await api.client(token["token"]).get(f"{API}/me")).json()["tenant_id"] == "acme"
+    refused = await boss.post(f"{API}/tokens", json={"name": "x", "role": "viewer", **both})
+    assert code(refused, 422) == "INPUT_INVALID"
+
+
+def test_names_and_lists_have_one_style() -> None:
+    """`tenant` is only another name on input; a list that is the answer is `items`; names are snake_case."""
+    aliases = {"JobBulkRequest", "DeadLetterBulkRequeueRequest", "DeadLetterBulkDiscardRequest"}
+    aliases |= {"LimitRequest", "LimitScope", "TokenCreateRequest"}
+    assert {name for name, schema in SCHEMAS.items() if "tenant" in schema.get("properties", {})} == aliases
+    for name, row in operations().items():
+        answered = row["responses"].get("200", row["responses"].get("201", {})).get("content", {})
+        schema = answered.get("application/json", {}).get("schema", {})
+        properties = SCHEMAS.get(schema.get("$ref", "").rpartition("/")[2], schema).get("properties", {})
+        lists = [field for field, part in properties.items() if "$ref" in part.get("items", {})]
+        assert schema.get("type") != "array" and (len(lists) != 1 or lists[0] in {"items", *NAMED_LISTS}), (name, lists)
+        assert all(re.fullmatch(r"[a-z][a-z0-9_]*", field) for field in properties), name
+        units = [field for field in properties if re.search(r"_(ms|minutes|hours|millis)$", field)]
+        assert set(units) <= {"timeout_ms"}, (name, units)
+
+
+NAMED_LISTS = {
+    "jobs": "what a claim hands out, named as in the worker protocol",
+    "history": "the log beside a dead letter",
+    "last_fires": "the runs beside a schedule",
+    "edges": "the table of a contract",
+    "points": "the time series",
+    "approvals": "the approvals beside a job",
+    "running_jobs": "the jobs beside a queue or type",
+    "violations": "the findings of a verification",
+    "warnings": "what the author of a submission should know",
+    "paused": "what is paused, beside counts",
+    "refusals": "the jobs that a bulk action refused",
+}
+"""Lists within an answer that is no list -> what they are."""
+
+
+async def test_numbers_that_are_whole_are_integers(api: Api) -> None:
+    """In JSON schema 2.0 is an integer, and clients of some languages write it so."""
+    limit = await api.open.put(f"{API}/limits", json={"queue": "q", "concurrency": 2.0})
+    assert limit.status_code == 200 and limit.json()["concurrency"] == 2
+    assert code(await api.open.put(f"{API}/limits", json={"queue": "q", "concurrency": 2.5}), 422) == "INPUT_INVALID"
+    job = await api.submit(payload={"n": 2.0}, priority=5.0)
+    assert job["priority"] == 5 and isinstance(job["payload"]["n"], float)
+
+
+async def test_an_export_with_a_wrong_filter_is_refused_before_it_begins(api: Api) -> None:
+    assert code(await api.open.get(f"{API}/jobs/export?status=nowhere"), 422) == "STATUS_UNKNOWN"
+
+
+async def test_the_allowed_methods_are_those_of_the_longest_route(api: Api) -> None:
+    refused = await api.open.delete(f"{API}/queues/mail/pause")
+    assert code(refused, 405) == "METHOD_NOT_ALLOWED" and refused.headers["allow"] == "POST"
+    assert (await api.open.delete(f"{API}/queues/mail")).headers["allow"] == "GET, HEAD"

@@ -49,7 +49,7 @@ def test_a_server_on_a_public_address_creates_the_first_token(tmp_path: Path) ->
             with httpx.Client(base_url=f"http://127.0.0.1:{at.rpartition(':')[2]}") as client:
                 assert code(client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
                 caller = client.get(f"{API}/me", headers={"Authorization": f"Bearer {token}"}).json()
-                assert caller["role"] == "admin" and caller["tenant"] is None
+                assert caller["role"] == "admin" and caller["tenant_id"] is None
     assert token not in (tmp_path / "serve.log").read_text()
 
 
