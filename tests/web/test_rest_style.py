@@ -211,6 +211,7 @@ NAMED_LISTS = {
     "violations": "the findings of a verification",
     "warnings": "what the author of a submission should know",
     "paused": "what is paused, beside counts",
+    "acts": "the actions that are possible on a job",
     "refusals": "the jobs that a bulk action refused",
 }
 """Lists within an answer that is no list -> what they are."""
