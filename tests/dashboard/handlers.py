@@ -1,7 +1,11 @@
 """The application under test: jobs that succeed, wait for a file, a signal or an approval, or fail permanently."""
 
 import logging
+from datetime import date, datetime
+from enum import StrEnum
 from pathlib import Path
+
+from pydantic import BaseModel, Field
 
 from detent import Context, Detent, Fail, Retry, Snooze
 from support.waiting import until
@@ -70,6 +74,40 @@ async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
     await until(Path(gate).exists, 600)
     log.info("the gate is open")
     return rows
+
+
+class Currency(StrEnum):
+    EUR = "EUR"
+    JPY = "JPY"
+
+
+class Line(BaseModel):
+    product: str = Field(min_length=2, description="Number of the product")
+    pieces: int = Field(1, ge=1, le=99)
+    notes: list[str] = []
+
+
+class Address(BaseModel):
+    city: str
+    postcode: str | None = None
+
+
+@app.job("invoice", queue="billing")
+async def invoice(
+    ctx: Context,
+    customer: str,
+    lines: list[Line],
+    due: date,
+    currency: Currency = Currency.EUR,
+    net: float | None = None,
+    send_at: datetime | None = None,
+    express: bool = False,
+    address: Address | None = None,
+    reference: int | str = 0,
+    labels: dict[str, str] | None = None,
+) -> dict[str, object]:
+    """Has a payload with every kind of field."""
+    return {"customer": customer, "lines": len(lines), "currency": str(currency)}
 
 
 def _row(number: int) -> dict[str, int]:

@@ -195,4 +195,10 @@ def page_paths(site: Site) -> dict[str, str]:
     job = site.call("GET", f"dlq/items/{dead_letter}")["job_id"]
     parameters = {"job_id": job, "dlq_id": dead_letter, "name": "standard"}
     paths = {page.name: page.path.lstrip("/").format(**parameters) for page in PAGES}
-    return paths | {"queue": "queue?name=billing", "job_type": "type?name=charge"}
+    worker = site.call("GET", "workers")["items"][0]["id"]
+    return paths | {
+        "queue": "queue?name=billing",
+        "job_type": "type?name=charge",
+        "worker": f"worker?name={worker}",
+        "enqueue": "enqueue?name=invoice",
+    }

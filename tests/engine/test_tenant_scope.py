@@ -104,7 +104,7 @@ OPERATORS = {
     "limits.set_quota", "limits.remove_quota", "workers.overview", "workers.send_command", "workers.recoveries",
     "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist", "tokens.authenticate",
     "sessions.create", "sessions.use", "sessions.end",
-    "tokens.rotate", "on_store", "results.close",
+    "tokens.rotate", "on_store", "results.close", "workers.detail",
     "stats.backlog", "stats.queue", "stats.job_type",
     "workers.check_in", "workers.command", "workers.deregister", "workers.record_heartbeat",
     "executions.add_log_lines", "executions.check_children", "executions.enqueue_children", "executions.progress",

@@ -18,8 +18,10 @@ QUERIES = (
     "count_hot_events",
     "count_events",
     "progress_after",
+    "events_of_worker",
 )
-VALUES = {"sinks": "[]", "now": 0, "limit": 1, "since": 0, "position": 0, "until": 1, "slot": 1, "at": 0, "job_id": ""}
+NUMBERS = dict.fromkeys(("now", "limit", "since", "position", "until", "slot", "at"), 1)
+VALUES = {**NUMBERS, "sinks": "[]", "job_id": "", "worker": "w"}
 
 
 @pytest.fixture

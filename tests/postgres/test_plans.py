@@ -191,6 +191,19 @@ async def test_behind_many_finished_jobs(engine: Engine, database: Database, row
     forget(database)
 
 
+async def test_the_newest_events_are_found_by_their_index(engine: Engine, database: Database) -> None:
+    """With a limit the planner prefers to read a table from its start, where the oldest events are."""
+    connection: Any = await asyncpg.connect(database.url, server_settings=POOL_SETTINGS)
+    texts = queries(own_clock=False)
+    async with connection.transaction():
+        for mode in ("tail_mode", "window_mode"):
+            await connection.execute(compiled(texts[mode]).text)
+        plan = await generic_plan(connection, compiled(texts["events_of_worker"]))
+    await connection.close()
+    kinds = {node["Node Type"] for node in nodes(plan) if table_of(node) == "events"}
+    assert kinds == {"Bitmap Heap Scan"}, plan
+
+
 async def touched(database: Database) -> int:
     """Blocks an idle claim looks at."""
     connection: Any = await asyncpg.connect(database.url, server_settings=SETTINGS)

@@ -112,6 +112,7 @@ GET    /queues                            view     shared  200
 GET    /queues/{name}                     view     shared  200 404
 GET    /job-types                         view     shared  200
 GET    /job-types/{name}                  view     shared  200 404
+GET    /declarations                      submit   free    200
 POST   /queues/{name}/pause               operate  shared  200
 POST   /queues/{name}/resume              operate  shared  200 404
 GET    /limits                            view     shared  200
@@ -129,6 +130,7 @@ GET    /verification                      view     shared  200
 POST   /verification                      operate  shared  202
 GET    /workers                           view     shared  200
 GET    /workers/recoveries                view     shared  200
+GET    /workers/{worker_id}               view     shared  404
 POST   /workers/{worker_id}/drain         operate  shared  404
 POST   /workers/{worker_id}/stop          operate  shared  404
 GET    /alerts                            view     shared  200

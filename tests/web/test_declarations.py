@@ -104,3 +104,19 @@ async def test_declarations_are_written_when_they_change(api: Api, monkeypatch: 
     await publish(api, queue="billing")
     assert writes == 2
     assert (await post(api)).json()["job"]["queue"] == "billing"
+
+
+async def test_declarations_are_listed_to_those_who_may_submit(api: Api) -> None:
+    await publish(api, queue="billing")
+    assert (await api.open.get(f"{API}/declarations?fields=job_type&fields=options")).json()["items"] == [
+        {"job_type": "charge", "options": {"queue": "billing"}}
+    ]
+    producer = await api.person("shop", "producer", tenant="t")
+    (declared,) = (await producer.get(f"{API}/declarations?job_type=charge")).json()["items"]
+    assert declared["payload_schema"]["required"] == ["order_id"]
+    assert declared["payload_schema"]["properties"]["order_id"]["type"] == "integer"
+    assert (await producer.get(f"{API}/declarations?job_type=unknown")).json()["items"] == []
+    limited = await api.person("mailer", "producer", job_types=["mail"])
+    for path in ("declarations", "declarations?job_type=charge"):
+        assert (await limited.get(f"{API}/{path}")).json()["items"] == []
+    assert code(await (await api.person("vic", "viewer")).get(f"{API}/declarations"), 403) == "FORBIDDEN"

@@ -2,14 +2,17 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from detent.engine.metrics import worker_throughput
 from support.waiting import until
 from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 CLAIM = {"worker": "w1", "job_types": ["mail"]}
+RETRIED = {"outcome": "fail", "code": "E", "message": "no", "after_seconds": 60}
 
 
 async def test_claim_heartbeat_settle(api: Api) -> None:
@@ -156,6 +159,37 @@ async def test_drain_a_worker(api: Api) -> None:
     assert (row["busy"], row["state"]) == (1, "draining")
     answer = (await api.open.post(f"{API}/worker/claim", json={**claim, "pid": 12})).json()
     assert len(answer["jobs"]) == 1 and answer["command"] is None
+
+
+async def test_a_worker_what_it_runs_and_has_done(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_throughput, "_RANGE_EVENTS", 7)  # the log has more events than a range may have
+    for outcome in ({"outcome": "succeed"}, {"outcome": "succeed"}, {"outcome": "fail", "retryable": False}, RETRIED):
+        await api.submit()
+        (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+        await api.open.post(f"{API}/worker/settle", json={"job_id": mine["id"], "token": mine["token"], **outcome})
+    for worker in ("w2", "w1"):
+        running = await api.submit()
+        (mine,) = (await api.open.post(f"{API}/worker/claim", json={**CLAIM, "worker": worker, "slots": 4})).json()[
+            "jobs"
+        ]
+    report = {"job_id": mine["id"], "token": mine["token"], "share": 0.4, "message": "4 of 10"}
+    await api.open.post(f"{API}/worker/progress", json=report)
+    detail = (await api.open.get(f"{API}/workers/{quote('local/w1', safe='')}")).json()
+    assert (detail["id"], detail["live"], detail["slots"], detail["busy"]) == ("local/w1", True, 4, 1)
+    assert [job["id"] for job in detail["running_jobs"]] == [running["id"]]
+    assert detail["running_jobs"][0]["progress"]["share"] == 0.4
+    recent = detail["recent"]
+    assert (recent["ended_well"], recent["ended_badly"], recent["retries"]) == (2, 1, 1)
+    assert sum(point["ended_well"] for point in recent["points"]) == 2 and recent["seconds"] == 900.0
+    other = (await api.open.get(f"{API}/workers/{quote('local/w2', safe='')}")).json()
+    assert other["recent"]["ended_well"] == 0 and len(other["running_jobs"]) == 1
+    monkeypatch.setattr(worker_throughput, "MAX_EVENTS", 4)
+    recent = (await api.open.get(f"{API}/workers/{quote('local/w1', safe='')}")).json()["recent"]
+    assert recent["ended_well"] == 0 and recent["seconds"] < 900, "says how far it looked"
+    assert code(await api.open.get(f"{API}/workers/gone"), 404) == "WORKER_NOT_FOUND"
+    blind = await api.person("blind", "viewer", payloads=False)
+    hidden = (await blind.get(f"{API}/workers/{quote('local/w1', safe='')}")).json()
+    assert hidden["running_jobs"][0]["progress"]["message"] == ""
 
 
 async def test_a_worker_that_deregisters_is_not_listed(api: Api) -> None:

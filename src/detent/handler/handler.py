@@ -144,7 +144,7 @@ class Handler:
             except pydantic.errors.PydanticInvalidForJsonSchema:
                 schema = None
         options = json.dumps(self.declared_fields(), sort_keys=True)
-        return Declaration(self.name, options, None if schema is None else json.dumps(schema, sort_keys=True))
+        return Declaration(self.name, options, None if schema is None else json.dumps(schema))
 
     def result_text(self, value: Any) -> str | None:
         """The result as stored JSON. Raises RESULT_INVALID, which fails the job for good."""

@@ -47,6 +47,18 @@ class CountedEntries(NamedTuple):
     number: int
 
 
+class WorkerEvents(NamedTuple):
+    """Events of one worker by kind and slot; slot None: those of all others, without a kind."""
+
+    lane_group: int
+    source: str
+    event: str
+    target: str
+    slot: int | None
+    number: int
+    first_at: Micros
+
+
 class FrequentCounts(NamedTuple):
     """The events of a range: all of them, the first and last slot, and the number of each frequent kind."""
 
@@ -167,6 +179,12 @@ class EventCountTable(Protocol):
         self, kinds: Sequence[CountedEntries], position: int, until: int, slot: Micros
     ) -> FrequentCounts:
         """Count at most eight kinds of events in one pass, without sorting."""
+        ...
+
+    async def events_of_worker(
+        self, worker: str, position: int, until: int, slot: Micros, limit: int
+    ) -> list[WorkerEvents]:
+        """The events of a part of the log; if there are more than `limit`, any of them."""
         ...
 
     async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:

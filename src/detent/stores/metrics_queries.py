@@ -21,6 +21,7 @@ from detent.ports.metrics import (
     Subject,
     SubjectSlot,
     Timed,
+    WorkerEvents,
 )
 
 from .named_queries import NamedQueries
@@ -68,6 +69,13 @@ class MetricsQueries(NamedQueries):
             values |= {f"lane_{suffix}": kind.lane, f"source_{suffix}": kind.source, f"event_{suffix}": kind.event}
         ((total, first, last, *numbers),) = await self.query("count_hot_events", **values)
         return FrequentCounts(total, first, last, numbers)
+
+    async def events_of_worker(
+        self, worker: str, position: int, until: int, slot: Micros, limit: int
+    ) -> list[WorkerEvents]:
+        await self.query("window_mode")
+        values: dict[str, int | str] = {"worker": worker, "position": position, "until": until, "slot": slot}
+        return await self.fetch(WorkerEvents, "events_of_worker", **values, limit=limit)
 
     async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:
         return await self.fetch(CountedEntries, f"count_going_{log}", ids=json.dumps(list(ids)), slot=slot)

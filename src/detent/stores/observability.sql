@@ -26,6 +26,20 @@ FROM (
   WHERE {after:e} :position AND {until:e} :until GROUP BY lane, edge, at / :slot) k
 JOIN detent.edges d ON d.id = k.edge;
 
+-- name: events_of_worker
+-- At most :limit events of a part of the log: those of one worker by kind and slot, the others as one row without a kind.
+-- Index: events_xid, in SQLite the rowid.
+SELECT coalesce(k.lane_group, 0), coalesce(d.source, ''), coalesce(d.event, ''), coalesce(d.target, ''), k.slot, k.number, k.first_at
+FROM (
+  SELECT CASE WHEN own THEN edge END AS edge, CASE WHEN own THEN lane_group END AS lane_group,
+    CASE WHEN own THEN at / :slot END AS slot, count(*) AS number, min(at) AS first_at
+  FROM (
+    SELECT e.edge, e.at, (e.lane >> {party_bits}) & {group_mask} AS lane_group,
+      e.actor = (SELECT a.id FROM detent.actors a WHERE a.name = :worker) AS own
+    FROM detent.events e WHERE {after:e} :position AND {until:e} :until LIMIT :limit) r
+  GROUP BY 1, 2, 3) k
+LEFT JOIN detent.edges d ON d.id = k.edge;
+
 -- name: count_hot_events
 -- The same for the eight most frequent kinds of events, without grouping; the caller compares with the total.
 SELECT count(*), min(at) / :slot, max(at) / :slot,

@@ -103,7 +103,7 @@ def sum_events(rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Ma
     sums: Sums = {}
     for row in rows:
         group = groups.get(row.lane_group, UNKNOWN)
-        row_sums = _row_sums(contracts.get(group.contract), row)
+        row_sums = sums_of(contracts.get(group.contract), row)
         if row_sums is None:
             continue
         subjects = (
@@ -118,7 +118,8 @@ def sum_events(rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Ma
     return sums
 
 
-def _row_sums(contract: Contract | None, row: Timed) -> SlotSums | None:
+def sums_of(contract: Contract | None, row: Timed) -> SlotSums | None:
+    """What these events mean; None if their contract has no such edge (any more)."""
     edge = edge_of(contract, row.source, row.event, row.target)
     if contract is None or edge is None:
         return None

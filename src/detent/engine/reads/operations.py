@@ -111,6 +111,14 @@ class JobType(JobNumbers):
     paused: Pause | None
 
 
+class DeclaredType(TypedDict):
+    """A job type as the last worker that started declares it."""
+
+    job_type: str
+    options: Annotated[JsonObject, "The declared options, for example queue, contract and max_retries."]
+    payload_schema: Annotated[JsonObject | None, "The JSON schema of the payload; null: payloads are not checked."]
+
+
 class JobKind(JobNumbers):
     """The jobs of one contract, queue and type."""
 
@@ -341,6 +349,34 @@ class Worker(TypedDict):
     blocked: Annotated[BlockedLoop | None, "What blocks its event loop now."]
     held: list[HeldJob]
     order: WorkerCommand | None
+
+
+class ExecutionNumbers(TypedDict):
+    """Executions that a worker ended."""
+
+    ended_well: Annotated[int, "Jobs that succeeded."]
+    ended_badly: Annotated[int, "Jobs that failed for good."]
+    retries: Annotated[int, "Executions that failed and are retried."]
+
+
+class WorkerMinute(ExecutionNumbers):
+    at: Timestamp
+
+
+class WorkerThroughput(ExecutionNumbers):
+    """What a worker has done lately, counted from the newest events."""
+
+    since: Annotated[Timestamp, "At most 15 minutes ago; later if there are more than 50,000 events of all workers."]
+    seconds: Annotated[float, "From then to now."]
+    points: Annotated[list[WorkerMinute], "By minute, oldest first."]
+
+
+class WorkerDetail(Worker):
+    """A worker, what it runs now, and what it has done lately."""
+
+    running_jobs: Annotated[list[RunningJob], "The jobs that run longest, at most 100."]
+    recent: WorkerThroughput
+    at: Timestamp
 
 
 class LostJob(TypedDict):

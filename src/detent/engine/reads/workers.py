@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
@@ -10,6 +11,7 @@ from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
+from detent.engine.metrics.worker_throughput import read_throughput
 from detent.engine.refusal import audit
 from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.claims import HeldJob
@@ -18,6 +20,7 @@ from detent.ports.tx import Tx
 
 from . import operations
 from .responses import show
+from .stats import MAX_RUNNING, RunningNow
 from .why import is_live, queues_of, types_of
 
 DRAIN, STOP = "drain", "stop"
@@ -77,6 +80,21 @@ class Workers(Service):
             held.setdefault(job.worker, []).append(job)
         commands = {command.worker: command for command in await tx.workers.commands()}
         return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
+
+    @operators_only
+    @reads
+    async def detail(self, tx: Tx, worker: str) -> operations.WorkerDetail:
+        """One worker, what it runs now and what it has done lately. Raises NotFound if it is not registered."""
+        row = await tx.workers.worker(worker)
+        if row is None:
+            raise NotFound(f"no worker has the id {worker!r}; it may have ended", code="WORKER_NOT_FOUND")
+        held, command = await tx.workers.held_by(worker, _MAX_HELD_JOBS), await tx.workers.command_of(worker)
+        longest = sorted(held, key=lambda job: job.since)[:MAX_RUNNING]
+        running = RunningNow(longest, await tx.output.progress_of([job.id for job in longest]))
+        recent = await read_throughput(tx, worker, self._runtime.contracts)
+        overview = WorkerOverview(tx.now, [row], {worker: held}, {worker: command} if command else {})
+        details = {"running_jobs": running.views(payloads=self._runtime.payloads), "recent": recent, "at": iso(tx.now)}
+        return cast(operations.WorkerDetail, {**overview.view(row), **details})
 
     @operators_only
     @writes

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+from detent.core.access import Reach
 from detent.core.errors import InvalidInput
 from detent.core.job import Micros
 from detent.core.options.json_schema import find_problem
@@ -28,7 +29,9 @@ class Warning(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class _Declared:
+class Declared:
+    """The options of a job type with the names of REST, and the JSON schema of its payload, or None."""
+
     options: dict[str, Any]
     schema: dict[str, Any] | None
 
@@ -40,7 +43,7 @@ class Declarations:
         self._store = store
         self.own: Callable[[str], Declaration | None] = lambda job_type: None
         """Finds the declaration of the application in this process, for types that no worker has published."""
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self._read_at: Micros | None = None
 
     async def publish(self, declarations: Sequence[Declaration]) -> None:
@@ -59,6 +62,14 @@ class Declarations:
         if any(present.get(row.job_type) != row for row in declarations):
             await self._store.write(act)
             self._read_at = None
+
+    async def types(self, reach: Reach, job_type: str | None = None) -> dict[str, Declared]:
+        """The types within reach that workers published, by name; or only this one."""
+        declared = dict(await self._published())
+        if job_type is not None:
+            one = await self._find(job_type)
+            declared = {job_type: one} if one else {}
+        return {name: declared[name] for name in sorted(declared) if name in (reach.job_types or declared)}
 
     async def apply(
         self, submission: Submission, given: Collection[str], *, known_only: bool = False
@@ -87,12 +98,12 @@ class Declarations:
             options = {option: value for option, value in options.items() if option not in _OF_CONTRACT}
         return replace(submission, **options), None
 
-    async def _find(self, job_type: str) -> _Declared | None:
+    async def _find(self, job_type: str) -> Declared | None:
         published = (await self._published()).get(job_type)
         own = self.own(job_type) if published is None else None
         return published if own is None else _parsed(own)
 
-    async def _published(self) -> dict[str, _Declared]:
+    async def _published(self) -> dict[str, Declared]:
         now = self._store.now()
         if self._read_at is None or not self._read_at <= now < self._read_at + _CACHE_TIME:
             rows = await self._store.read(lambda tx: tx.declarations.list_declarations())
@@ -101,5 +112,5 @@ class Declarations:
         return self._declared
 
 
-def _parsed(row: Declaration) -> _Declared:
-    return _Declared(json.loads(row.options), None if row.schema is None else json.loads(row.schema))
+def _parsed(row: Declaration) -> Declared:
+    return Declared(json.loads(row.options), None if row.schema is None else json.loads(row.schema))

@@ -4,6 +4,10 @@
 -- A BRIN index needs a bitmap scan, which is off on our connections.
 SELECT set_config('enable_bitmapscan', 'on', true);
 
+-- name: window_mode
+-- With a limit the planner would read the table from its start, hoping to find enough rows soon.
+SELECT set_config('enable_seqscan', 'off', true);
+
 -- name: tail_end_events
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 

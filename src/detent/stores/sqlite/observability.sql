@@ -3,6 +3,9 @@
 -- name: tail_mode
 SELECT 1;
 
+-- name: window_mode
+SELECT 1;
+
 -- name: tail_end_events
 SELECT coalesce(max(n), 0) FROM detent.events;
 

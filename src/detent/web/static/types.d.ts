@@ -33,6 +33,78 @@ export interface JsonEditor {
 
 export type Values = Record<string, unknown>;
 
+// Forms from JSON schemas
+
+export interface JsonSchema {
+  type?: string | string[];
+  format?: string;
+  title?: string;
+  description?: string;
+  default?: unknown;
+  enum?: unknown[];
+  const?: unknown;
+  properties?: Record<string, JsonSchema>;
+  required?: string[];
+  additionalProperties?: boolean | JsonSchema;
+  items?: JsonSchema | boolean;
+  prefixItems?: JsonSchema[];
+  anyOf?: JsonSchema[];
+  oneOf?: JsonSchema[];
+  allOf?: JsonSchema[];
+  not?: JsonSchema;
+  $ref?: string;
+  $defs?: Record<string, JsonSchema>;
+  minimum?: number;
+  exclusiveMinimum?: number;
+  maximum?: number;
+  exclusiveMaximum?: number;
+  multipleOf?: number;
+  minLength?: number;
+  maxLength?: number;
+  pattern?: string;
+  minItems?: number;
+  maxItems?: number;
+}
+
+/** A part of a payload: its schema without references and null, and the kind of its control. */
+export interface Part {
+  schema: JsonSchema;
+  root: JsonSchema;
+  kind:
+    | "text"
+    | "long-text"
+    | "date"
+    | "date-time"
+    | "integer"
+    | "number"
+    | "boolean"
+    | "choice"
+    | "object"
+    | "array"
+    | "json";
+  nullable: boolean;
+  depth: number;
+}
+
+/** An element that holds a value. `problem` is empty if the value is valid; `value` may throw if it is not. */
+export interface Control {
+  node: HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
+  isBlank: () => boolean;
+  value: () => unknown;
+  problem: () => string;
+}
+
+/**
+ * A field or a group of fields. `read` returns undefined for what is left out. `check` shows problems, false if there are
+ * any. `showProblem` shows one of the part at this path, true if it is here.
+ */
+export interface SchemaField {
+  node: HTMLElement;
+  read: () => unknown;
+  check: () => boolean;
+  showProblem: (path: string, message: string) => boolean;
+}
+
 // API responses. Times are ISO 8601 strings.
 
 export type Phase = "claimable" | "leased" | "blocked" | "final";
@@ -417,6 +489,19 @@ export interface JobType extends JobGroup {
   unserved_queues: string[];
 }
 
+/** A job type as workers declare it. */
+export interface Declaration {
+  job_type: string;
+  options: Record<string, unknown>;
+  payload_schema: JsonSchema | null;
+}
+
+export interface SubmitResponse {
+  job: Job;
+  idempotent_hit: boolean;
+  warnings?: { code: string; message: string }[];
+}
+
 export interface JobKind {
   contract: string;
   queue: string;
@@ -489,6 +574,32 @@ export interface Worker {
   seen_at: string;
   held: { id: string; job_type: string; since: string }[];
   order: { act: string; actor: string } | null;
+}
+
+export interface WorkerMinute {
+  at: string;
+  ended_well: number;
+  ended_badly: number;
+  retries: number;
+}
+
+/** `recent`: what it has done since then, by minute. */
+export interface WorkerDetail extends Worker {
+  started_at: string;
+  lease_seconds: number;
+  blocked: { since: string; location: string; job_id: string | null; job_type: string | null } | null;
+  running_jobs: RunningJob[];
+  recent: Omit<WorkerMinute, "at"> & { since: string; seconds: number; points: WorkerMinute[] };
+  at: string;
+}
+
+/** The jobs that were reclaimed from a lost worker. */
+export interface WorkerRecovery {
+  worker: string;
+  ended_at: string;
+  charged: number;
+  given_up: number;
+  jobs: { id: string; job_type: string; status: string }[];
 }
 
 export interface Edge {
@@ -699,4 +810,7 @@ export interface Attention {
 export interface ProblemBody {
   code?: string;
   detail?: string;
+  field?: string;
+  /** `problem`: of a part of the payload; `field`: its path, names and numbers joined by dots. */
+  errors?: { field: string; problem?: string }[];
 }

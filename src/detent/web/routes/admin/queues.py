@@ -27,6 +27,10 @@ class PauseQuery(schemas.QueryParameters):
     kind: Literal["queue", "job_type", "tenant"] = Field("queue", description="What the name in the path names.")
 
 
+class DeclarationQuery(schemas.QueryParameters):
+    job_type: schemas.Name | None = Field(None, description="Only this type.")
+
+
 class LimitScope(schemas.ReasonRequest, TenantFilter):
     """Which jobs a limit applies to: all that match every given field. Without fields it applies to all jobs."""
 
@@ -94,6 +98,15 @@ async def list_job_types(request: ApiRequest) -> list[operations.JobType]:
 async def get_job_type(request: ApiRequest, name: TargetName) -> operations.JobTypeDetail:
     """A job type: its state, what runs now with its progress, the workers that run it, its limits. 404 NOT_FOUND."""
     return await request.engine.stats.job_type(name, await read_backlog(request))
+
+
+@router.route_for("GET", "/declarations", Power.SUBMIT)
+async def list_declarations(
+    request: ApiRequest, query: Annotated[DeclarationQuery, Query()]
+) -> list[operations.DeclaredType]:
+    """List the job types that workers have declared and that the caller may submit, with the schemas of payloads."""
+    declared = await request.engine.declarations.types(request.engine.reach, query.job_type)
+    return [{"job_type": name, "options": row.options, "payload_schema": row.schema} for name, row in declared.items()]
 
 
 @router.route_for("POST", "/queues/{name:path}/pause", Power.OPERATE)

@@ -4,7 +4,7 @@
 
 import { get, may, signOut } from "../core/api.js";
 import { byId, childElements, fill, h, isDialogOpen } from "../core/dom.js";
-import { deadLetterUrl, jobsUrl, jobUrl, urlFor } from "../core/urls.js";
+import { deadLetterUrl, enqueueUrl, jobsUrl, jobUrl, urlFor } from "../core/urls.js";
 import { t } from "../core/words.js";
 import { showDialog } from "./dialog.js";
 import { filterTerm } from "./filter_query.js";
@@ -38,6 +38,7 @@ function actions() {
     { kind: "action", text: t("palette.running"), href: jobsUrl("phase:leased") },
     { kind: "action", text: t("palette.failed-today"), href: urlFor("dead-letters?since=24h") },
     { kind: "action", text: t("palette.new-errors"), href: urlFor("dead-letters?since=1h") },
+    may("submit") && { kind: "action", text: t("palette.enqueue"), href: enqueueUrl() },
     may("operate") && { kind: "action", text: t("palette.new-schedule"), href: urlFor("schedules") },
     byId("pause-updates") && { kind: "action", text: t("palette.pause"), run: () => byId("pause-updates")?.click() },
     { kind: "action", text: t("palette.theme.dark"), run: () => choose("theme", "dark") },
@@ -66,6 +67,11 @@ const foundEntries = ({ jobs, dead_letters, queues, job_types, schedules }) => [
   })),
   ...queues.map((queue) => ({ kind: "queue", text: queue, href: jobsUrl(filterTerm("queue", queue)) })),
   ...job_types.map((type) => ({ kind: "type", text: type, href: jobsUrl(filterTerm("type", type)) })),
+  ...(may("submit") ? job_types : []).map((type) => ({
+    kind: "action",
+    text: t("palette.enqueue-type", { type }),
+    href: enqueueUrl(type),
+  })),
   ...schedules.map(({ name }) => ({
     kind: "schedule",
     text: name,

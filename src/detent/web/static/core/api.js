@@ -25,6 +25,8 @@ export class Problem extends Error {
     super(problemMessage(status, body));
     this.status = status;
     this.code = body.code ?? "";
+    this.field = body.field ?? "";
+    this.errors = body.errors ?? [];
   }
 }
 
@@ -169,7 +171,7 @@ export async function rotateToken(token) {
   }
 }
 
-function newIdempotencyKey() {
+export function newIdempotencyKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -16,8 +16,12 @@ export const contractUrl = (name) => urlFor(`contracts/${encodeURIComponent(name
 export const queueUrl = (name) => urlFor(`queue?name=${encodeURIComponent(name)}`);
 /** @param {string} name */
 export const jobTypeUrl = (name) => urlFor(`type?name=${encodeURIComponent(name)}`);
+/** @param {string} id */
+export const workerUrl = (id) => urlFor(`worker?name=${encodeURIComponent(id)}`);
+/** @param {string} [jobType] */
+export const enqueueUrl = (jobType) => urlFor(jobType ? `enqueue?name=${encodeURIComponent(jobType)}` : "enqueue");
 
-/** The name in the address of a queue or job type, which may contain any character. */
+/** The name in the address of a queue, job type or worker, which may contain any character. */
 export const nameInQuery = () => new URL(location.href).searchParams.get("name") ?? "";
 
 /** The last part of this page's path: the id or name of the object shown. */

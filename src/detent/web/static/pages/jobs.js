@@ -13,7 +13,7 @@ import { loadContracts } from "../core/contracts.js";
 import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { setQueryParams } from "../core/urls.js";
+import { enqueueUrl, setQueryParams } from "../core/urls.js";
 import { t } from "../core/words.js";
 import { actOnMany } from "./jobs/bulk_actions.js";
 import { chosenColumns, columnMenu, isDefault, jobColumns } from "./jobs/columns.js";
@@ -120,6 +120,7 @@ function build(root) {
     savedViews("jobs", "jobs", () => new URLSearchParams({ q: filter, columns: columns.join() }).toString()),
     columnMenu(() => columns, onColumnsChange),
     exportMenu(query),
+    may("submit") && h("a", { class: "button primary", href: enqueueUrl() }, t("action.enqueue")),
   );
   const bulk = h("div", { class: "toolbar selection", hidden: true });
   const note = h("p", { class: "soft small", role: "status", id: "filter-note" });

@@ -1,41 +1,22 @@
-// Workers: their state, load and jobs, and the commands to drain or stop them.
+// Workers: their state, load and jobs.
 
 /** @import { Page, Table, Worker } from "../types.d.ts" */
 
-import { shareBar } from "../charts/share_bar.js";
-import { formDialog, reasonField, textOf } from "../components/dialog.js";
-import { actionButton, badge, tag } from "../components/elements.js";
+import { tag } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
-import { toast } from "../components/toast.js";
-import { get, may, post } from "../core/api.js";
+import { get, may } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { elapsedElement, timeElement } from "../core/time.js";
-import { jobUrl } from "../core/urls.js";
-import { t, translated } from "../core/words.js";
+import { jobUrl, workerUrl } from "../core/urls.js";
+import { t } from "../core/words.js";
+import { workerActions, workerLoad, workerState } from "./workers/worker_parts.js";
 import "../core/shell.js";
 
 const SHOWN_TYPES = 10, SHOWN_JOBS = 50, OPEN_JOBS = 5;
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
-
-/**
- * @param {Worker} worker
- * @param {"drain" | "stop"} command
- */
-async function send(worker, command) {
-  const done = await formDialog({
-    title: t(`workers.${command}`, { name: worker.id }),
-    lead: t(`workers.${command}.more`),
-    button: t(`action.${command}`),
-    danger: command === "stop",
-    fields: reasonField(),
-    submit: (form) => post(`workers/${encodeURIComponent(worker.id)}/${command}`, { reason: textOf(form, "reason") }),
-  });
-  if (done) toast(t("done.command"));
-  refresh();
-}
 
 /** @param {HTMLElement} root */
 function build(root) {
@@ -44,12 +25,12 @@ function build(root) {
     {
       label: t("col.worker"),
       cell: ({ id, host, pid, version }) => [
-        h("strong", { class: "break" }, id),
+        h("a", { href: workerUrl(id), class: "break", "data-focus": "open" }, id),
         h("div", { class: "small soft" }, `${host} · ${pid} · ${version}`),
       ],
     },
-    { label: t("col.state"), cell: stateCell },
-    { label: t("col.load"), cell: loadCell },
+    { label: t("col.state"), cell: workerState },
+    { label: t("col.load"), cell: workerLoad },
     { label: t("col.queues"), cell: ({ queues }) => (queues?.length ? queues.join(", ") : t("workers.all-queues")) },
     {
       label: t("col.types"),
@@ -57,26 +38,11 @@ function build(root) {
     },
     { label: t("col.running"), cell: jobsCell },
     { label: t("col.heartbeat"), class: "nowrap", cell: ({ seen_at }) => timeElement(seen_at) },
-    may("operate") && { label: t("col.actions"), class: "tight", cell: actionsCell },
+    may("operate") && { label: t("col.actions"), class: "tight", cell: (worker) => workerActions(worker, refresh) },
   ]);
   const list = h("div");
   fill(root, list);
   return { rows, list };
-}
-
-/** @param {Worker} worker */
-function stateCell({ live, state, order }) {
-  const tone = live ? (order ? "warning" : "good") : "neutral";
-  return [
-    badge(tone, live ? translated("worker", state) : t("workers.offline")),
-    order && h("div", { class: "small soft" }, `${translated("action", order.act)} · ${order.actor}`),
-  ];
-}
-
-/** @param {Worker} worker */
-function loadCell({ busy, slots }) {
-  const bar = shareBar([["leased", busy], ["none", Math.max(0, slots - busy)]]);
-  return [`${busy} / ${slots}`, h("div", { class: "load" }, bar)];
 }
 
 /** @param {Worker} worker */
@@ -94,15 +60,6 @@ function jobsCell({ held }) {
   const open = held.length <= OPEN_JOBS;
   return h("details", { open }, h("summary", {}, t("workers.jobs", { n: held.length })), h("ul", {}, links));
 }
-
-/** @param {Worker} worker */
-const actionsCell = (worker) =>
-  worker.live && !worker.order && h(
-    "div",
-    { class: "actions" },
-    actionButton("drain", () => send(worker, "drain"), { class: "tiny" }),
-    actionButton("stop", () => send(worker, "stop"), { class: "tiny danger" }),
-  );
 
 /**
  * @param {HTMLElement} root

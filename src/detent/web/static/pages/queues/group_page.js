@@ -10,7 +10,7 @@ import { get, may } from "../../core/api.js";
 import { fill, h, requireElement } from "../../core/dom.js";
 import { startPage } from "../../core/page.js";
 import { elapsedElement, timeElement } from "../../core/time.js";
-import { jobsUrl, jobTypeUrl, jobUrl, nameInQuery, queueUrl, urlFor } from "../../core/urls.js";
+import { enqueueUrl, jobsUrl, jobTypeUrl, jobUrl, nameInQuery, queueUrl, workerUrl } from "../../core/urls.js";
 import { formatNumber, t, translated } from "../../core/words.js";
 import { failureShare, perMinute, seriesCards, throughputOf } from "../metrics/series_cards.js";
 import { currentSpan, spanSeconds } from "../metrics/spans.js";
@@ -33,7 +33,7 @@ const buildRunning = () =>
     { label: t("col.progress"), cell: ({ progress }) => progressBar(progress) },
     { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
-    { label: t("col.worker"), cell: ({ worker }) => h("span", { class: "mono break" }, worker) },
+    { label: t("col.worker"), cell: ({ worker }) => h("a", { href: workerUrl(worker), class: "mono break" }, worker) },
     { label: t("col.executions"), class: "number", cell: ({ execution_no }) => formatNumber(execution_no) },
   ]);
 
@@ -52,7 +52,7 @@ const buildKinds = () =>
 /** @returns {Table<ServingWorker>} */
 const buildWorkers = () =>
   table(t("page.workers"), [
-    { label: t("col.worker"), cell: ({ id }) => h("a", { href: urlFor("workers"), class: "mono break" }, id) },
+    { label: t("col.worker"), cell: ({ id }) => h("a", { href: workerUrl(id), class: "mono break" }, id) },
     { label: t("col.state"), cell: ({ state }) => translated("worker", state) },
     { label: t("col.load"), class: "number", cell: ({ busy, slots }) => `${busy} / ${slots}` },
   ]);
@@ -116,7 +116,13 @@ export function startGroupPage({ by, path, state }) {
     fill(
       view.head,
       h("div", {}, state(detail)),
-      may("operate") && pauseButton(by, name, detail.paused !== null, () => refresh()),
+      h(
+        "div",
+        { class: "row" },
+        by === "job_type" && may("submit") &&
+          h("a", { class: "button tiny", href: enqueueUrl(name) }, t("action.enqueue")),
+        may("operate") && pauseButton(by, name, detail.paused !== null, () => refresh()),
+      ),
     );
     fill(view.tiles, tilesOf(detail, series));
     const none = () => h("p", { class: "soft" }, t("group.running.none"));

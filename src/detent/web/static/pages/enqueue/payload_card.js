@@ -1,0 +1,92 @@
+// The payload of a new job: fields from its schema, or the whole payload as JSON; one becomes the other without loss.
+
+/** @import { JsonEditor, JsonSchema, SchemaField } from "../../types.d.ts" */
+
+import { button, cardWithHead } from "../../components/elements.js";
+import { jsonEditor } from "../../components/json_editor.js";
+import { schemaForm } from "../../components/schema/schema_form.js";
+import { fill, h } from "../../core/dom.js";
+import { t } from "../../core/words.js";
+
+/** @param {JsonSchema | null} schema null: only JSON @param {unknown} payload */
+export function payloadCard(schema, payload) {
+  const content = h("div"), errorLine = h("p", { class: "error", role: "alert" });
+  const hasFields = schema !== null && Object.keys(schema.properties ?? {}).length > 0;
+  const lead = h("p", { class: "soft" }, t(schema ? "enqueue.no-fields" : "enqueue.no-schema"));
+  /** @type {SchemaField | null} */
+  let form = null;
+  /** @type {JsonEditor | null} */
+  let editor = null;
+
+  /** @param {unknown} value */
+  function showForm(value) {
+    form = schemaForm(/** @type {JsonSchema} */ (schema), value);
+    editor = null;
+    fill(content, form.node);
+    draw();
+  }
+
+  /** @param {unknown} value */
+  function showJson(value) {
+    editor = jsonEditor({ label: t("field.payload"), value, objectOnly: true });
+    form = null;
+    fill(content, !hasFields && lead, editor.node);
+    draw();
+  }
+
+  const toForm = button(t("enqueue.as-fields"), () => change(showForm), { "data-view": "fields" });
+  const toJson = button(t("enqueue.as-json"), () => change(showJson), { "data-view": "json" });
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": t("enqueue.view") }, toForm, toJson);
+
+  function draw() {
+    errorLine.textContent = "";
+    toForm.setAttribute("aria-pressed", String(form !== null));
+    toJson.setAttribute("aria-pressed", String(editor !== null));
+  }
+
+  /** What cannot be read stays on the page with its problem. @param {(value: unknown) => void} show */
+  function change(show) {
+    if ((show === showForm) === (form !== null)) return;
+    try {
+      show(value());
+    } catch {
+      form?.check();
+      errorLine.textContent = t("enqueue.unreadable");
+    }
+  }
+
+  const value = () => form ? form.read() : editor?.value();
+  if (hasFields) showForm(payload);
+  else showJson(payload);
+
+  return {
+    node: cardWithHead(t("enqueue.payload"), hasFields && tabs, errorLine, content),
+    /** The payload, or undefined if something is wrong with it, which is shown. */
+    checkedValue: () => {
+      errorLine.textContent = "";
+      const isFine = form ? form.check() : true;
+      if (!isFine) {
+        focusFirstProblem(content);
+        return undefined;
+      }
+      try {
+        return value();
+      } catch (error) {
+        errorLine.textContent = error instanceof Error ? error.message : String(error);
+        focusFirstProblem(content);
+        return undefined;
+      }
+    },
+    /** @param {string} path @param {string} message */
+    showProblem: (path, message) => {
+      if (!form?.showProblem(path, message)) errorLine.textContent = path ? `${path}: ${message}` : message;
+      focusFirstProblem(content);
+    },
+  };
+}
+
+/** @param {HTMLElement} content */
+function focusFirstProblem(content) {
+  const control = content.querySelector("[aria-invalid='true']");
+  if (control instanceof HTMLElement) control.focus();
+}
