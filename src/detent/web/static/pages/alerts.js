@@ -9,7 +9,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatDuration, timeElement } from "../core/time.js";
-import { formatPercent, hasText, t, translated } from "../core/words.js";
+import { formatPercent, hasText, richText, t, translated } from "../core/words.js";
 import { acknowledge, endSilence, silence } from "./alerts/alert_actions.js";
 import { alertText, causeUrl } from "./alerts/alert_text.js";
 import "../core/shell.js";
@@ -94,7 +94,8 @@ function thresholdText({ threshold, unit }) {
 const stateCell = ({ state, acknowledged_by, silenced_until }) => [
   badge(TONES[state] ?? "neutral", translated("alert", state)),
   acknowledged_by && h("div", { class: "small soft" }, t("alert.acknowledged", { name: acknowledged_by })),
-  silenced_until && h("div", { class: "small soft" }, t("alert.silences"), ": ", timeElement(silenced_until)),
+  silenced_until &&
+  h("div", { class: "small soft" }, richText("alert.silenced", { time: timeElement(silenced_until) })),
 ];
 
 /** @param {Alert} alert */
