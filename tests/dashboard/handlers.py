@@ -92,8 +92,8 @@ class Address(BaseModel):
     postcode: str | None = None
 
 
-@app.job("invoice", queue="billing")
-async def invoice(
+@app.job("purchase", queue="billing")
+async def purchase(
     ctx: Context,
     customer: str,
     lines: list[Line],

@@ -200,5 +200,5 @@ def page_paths(site: Site) -> dict[str, str]:
         "queue": "queue?name=billing",
         "job_type": "type?name=charge",
         "worker": f"worker?name={worker}",
-        "enqueue": "enqueue?name=invoice",
+        "enqueue": "enqueue?name=purchase",
     }

@@ -129,6 +129,17 @@ def _verified(page: Page) -> None:
     expect(page.locator("#verify-result")).not_to_be_empty()
 
 
+def _purchase(page: Page) -> None:
+    """All fields open, and the problems of some."""
+    for mode in page.locator("select.mode").all():
+        mode.select_option("value")
+    page.get_by_role("button", name="Add to lines").click()
+    page.locator('[data-path="reference"]').fill("not JSON")
+    page.select_option("#option-scheduled_at", "delay")
+    page.click("form.enqueue button[type=submit]")
+    expect(page.locator("[aria-invalid=true]").first).to_be_visible()
+
+
 def _resumed_queue(page: Page) -> None:
     page.locator("tr[data-key=billing] [data-action=resume]").click()
     expect(page.locator(".toast")).to_have_count(1)
@@ -156,6 +167,8 @@ PAGES_WITH_DATA = (
     _page("job_types", "/types"),
     _page("job_type", "/type", "type?name=mail"),
     _page("workers", "/workers"),
+    _page("worker", "/worker", "worker?name={worker}"),
+    _page("enqueue", "/enqueue", "enqueue?name=purchase"),
     _page("contracts", "/contracts"),
     _page("contract", "/contracts/{name}", "contracts/gate-b2"),
     _page("verify", "/verify"),
@@ -205,6 +218,10 @@ OPENED = (
     _open("limit_add", "/queues", dialog("[data-action=limit]")),
     _open("limit_remove", "/queues", dialog("[data-action=remove-limit]")),
     _open("worker_drain", "/workers", dialog("[data-action=drain]")),
+    _open("worker_gone", "/worker", nothing, "worker?name=gone"),
+    _open("enqueue_filled_in", "/enqueue", _purchase, "enqueue?name=purchase"),
+    _open("enqueue_json", "/enqueue", clicks("[data-view=json]"), "enqueue?name=purchase"),
+    _open("enqueue_undeclared", "/enqueue", nothing, "enqueue?name=unheard-of"),
     _open("worker_stop", "/workers", dialog("[data-action=stop]")),
     _open("verified", "/verify", _verified),
     _open("alert_silence", "/alerts", dialog("[data-action=silence]")),
@@ -272,6 +289,7 @@ def add_data(site: Site) -> dict[str, str]:
     site.submit("release", {"version": "1.4"}, queue="orders")
     site.submit("count", {"gate": str(site.folder / "never")}, queue="gates")
     site.submit("mail", {"to": "held@example.org"}, queue="mail", hold=True)
+    names["worker"] = site.call("GET", "workers")["items"][0]["id"]
     _add_dead_letters(site, names)
     _add_schedules_and_limits(site)
     _add_webhooks(site)

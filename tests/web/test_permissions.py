@@ -73,7 +73,7 @@ async def test_programs_read_neither_events_nor_pages(api: Api) -> None:
             assert (await program.get(page.path)).status_code == 403
     viewer = await api.person("vic", "viewer")
     refused = {page.name for page in PAGES if (await viewer.get(page.path)).status_code == 403}
-    assert refused == {"audit", "tokens", "webhooks"}
+    assert refused == {"audit", "tokens", "webhooks", "enqueue"}
 
 
 async def test_the_powers_of_the_routes(api: Api) -> None:

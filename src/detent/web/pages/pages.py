@@ -32,9 +32,13 @@ class Page:
     folder: str = ""
     """Below the scripts of the pages, with a slash at the end."""
 
+    def is_for_role(self, caller: Caller) -> bool:
+        """Pages are for people, who may read."""
+        return caller.may(self.needs) and caller.may(Power.READ)
+
     def allows(self, caller: Caller) -> bool:
         limited = caller.tenant is not None or caller.reach.is_limited
-        return caller.may(self.needs) and not (self.shared and limited)
+        return self.is_for_role(caller) and not (self.shared and limited)
 
 
 PAGES = (
@@ -81,7 +85,7 @@ def _add_route(page: Page) -> None:
             powers=" ".join(str(power) for power in Power if caller.may(power)),
             sign_out_url=request.web.settings.proxy_sign_out_url,
             allowed=allowed,
-            refusal="state.forbidden.shared" if caller.may(page.needs) else "state.forbidden",
+            refusal="state.forbidden.shared" if page.is_for_role(caller) else "state.forbidden",
             open=caller is LOCAL,
             docs=request.web.settings.docs != "off",
             expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),
