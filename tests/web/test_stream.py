@@ -194,3 +194,17 @@ async def test_the_number_of_streams_is_limited_for_each_token_and_for_all(api: 
             refused = await client.get(f"{API}/events/stream")
             assert code(refused, 503) == "STREAMS_FULL" and "event streams" in refused.json()["detail"]
     assert not api.app.state.web.streams
+
+
+async def test_a_stream_has_heartbeats_while_events_flow_that_it_does_not_send(api: Api) -> None:
+    """Browsers drop a stream that is silent for long: that of a job that does not change, on a busy system."""
+    stream = api.app.state.web.event_tail.follow(
+        None, lambda frame: False, lambda frame: b"", with_progress=False, heartbeat_seconds=0.2
+    )
+    received, last = [await anext(stream)], await api.submit()
+    async with asyncio.timeout(20):
+        while not received[-1].endswith(b": beat\n\n"):
+            received.append(await anext(stream))
+            last = await api.submit()
+    await stream.aclose()
+    assert last and {*received[1:-1]} == {b""}, "it was awake between: events came"

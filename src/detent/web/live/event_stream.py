@@ -71,20 +71,28 @@ class EventTail:
                 yield _chunk(frames, matches, encode)
             number = self._dropped + bisect_right(self._frames, position, key=lambda frame: frame.position)
             report_number = self._reports.number
+            clock = asyncio.get_running_loop().time
+            beat_at = clock() + heartbeat_seconds
             while True:
                 if number < self._dropped:
                     raise FellBehind
                 index = number - self._dropped
                 frames = self._frames[index : index + _CHUNK_FRAMES]
                 reports = self._reports.after(report_number, _CHUNK_FRAMES) if with_progress else []
+                chunk = b""
                 if frames or reports:
                     number += len(frames)
                     unsent = [frame for frame in frames if frame.position > position]
                     position = max([position, *(frame.position for frame in frames[-1:])])
                     report_number = max([report_number, *(report.number for report in reports[-1:])])
-                    yield _chunk([*unsent, *(report.frame for report in reports)], matches, encode)
-                elif not await self._wait(heartbeat_seconds):
-                    yield f"id: {max(position, self._head)}\n: beat\n\n".encode()
+                    chunk = _chunk([*unsent, *(report.frame for report in reports)], matches, encode)
+                elif not await self._wait(max(0.0, beat_at - clock())) and number == self._dropped + len(self._frames):
+                    position = max(position, self._head)
+                if not chunk and clock() >= beat_at:  # also while others' events flow: a client drops a silent stream
+                    chunk = f"id: {position}\n: beat\n\n".encode()
+                if chunk:
+                    beat_at = clock() + heartbeat_seconds
+                yield chunk
         finally:
             self.listeners -= 1
             self._report_listeners -= with_progress

@@ -17,6 +17,7 @@ from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.stats import Stats, counts_view, live_workers_view
 from detent.ports.metrics import Subject
 from detent.web.http.route import ApiRequest, Router
+from detent.web.live.job_counts import Count
 from detent.web.openapi import schemas
 
 from .queues import read_backlog
@@ -43,7 +44,7 @@ async def get_overview(request: ApiRequest) -> JsonObject:
     counts, queues, dead_letters = await asyncio.gather(
         request.web.shared_counts.latest("overview" if tenant is None else f"overview of {tenant}", count),
         _read_queues(request),
-        engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts(tenant)),
+        request.web.shared_counts.get(*_dead_letter_count(request), exact=False),
     )
     queue_list = queues.queues_view()
     return {
@@ -68,17 +69,23 @@ async def _read_queues(request: ApiRequest) -> Stats:
     return Stats(request.engine.store.now(), pauses=own)
 
 
+def _dead_letter_count(request: ApiRequest) -> tuple[str, Count]:
+    """The key in SharedCounts and the query: it reads all dead letters."""
+    tenant = request.caller.tenant
+
+    async def count() -> JsonObject:
+        return dict(await request.engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts(tenant)))
+
+    return "dead letters" if tenant is None else f"dead letters of {tenant}", count
+
+
 @router.route_for("GET", "/attention", Power.READ)
 async def get_attention(request: ApiRequest) -> operations.Attention:
     """How many approvals, dead letters and alerts wait for a person, for the menu of the dashboard."""
     engine, caller = request.engine, request.caller
     limited = caller.reach.is_limited
 
-    async def count() -> JsonObject:
-        return dict(await engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts(caller.tenant)))
-
-    key = "dead letters" if caller.tenant is None else f"dead letters of {caller.tenant}"
-    counts = None if limited else await request.web.shared_counts.latest(key, count)
+    counts = None if limited else await request.web.shared_counts.latest(*_dead_letter_count(request))
     shared = caller.tenant is None and not limited
     firing = [alert for alert in await list_alerts(engine) if alert.state == "firing"] if shared else None
     return {

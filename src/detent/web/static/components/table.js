@@ -3,9 +3,15 @@
 /** @import { Child, Column, Table } from "../types.d.ts" */
 
 import { fill, h, updateKeyed } from "../core/dom.js";
+import { t } from "../core/words.js";
+import { button } from "./elements.js";
+
+// A table of hundreds of rows takes seconds to draw, and again with each update of its numbers.
+const FIRST_ROWS = 50, MORE_ROWS = 200;
 
 /**
- * A table; rows whose item is unchanged are kept when it is shown again. A falsy column is left out.
+ * A table; rows whose item is unchanged are kept when it is shown again. A falsy column is left out. Of many items the
+ * first ones are shown, and a button for more.
  * @template Item
  * @param {string} label
  * @param {(Column<Item> | false)[]} optionalColumns
@@ -15,11 +21,14 @@ export function table(label, optionalColumns) {
   const columns = optionalColumns.filter((column) => column !== false);
   const body = h("tbody");
   const heads = columns.map((column) => h("th", { scope: "col", class: column.class }, column.head ?? column.label));
+  const more = h("div", { class: "table-more", hidden: true });
   const node = h(
     "div",
     { class: "table-wrap", tabindex: "0", role: "region", "aria-label": label },
     h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads)), body),
+    more,
   );
+  let most = FIRST_ROWS;
   /** @type {(item: Item) => HTMLElement} */
   const row = (item) =>
     h(
@@ -31,7 +40,21 @@ export function table(label, optionalColumns) {
         return h("td", { class: `${column.class ?? ""}${blank}`, "data-label": column.label }, cell);
       }),
     );
-  return { node, body, show: (items, keyOf) => updateKeyed(body, items, keyOf, row) };
+  let showAgain = () => {};
+  const showMore = () => {
+    most += MORE_ROWS;
+    showAgain();
+  };
+  /** @type {Table<Item>["show"]} */
+  function show(items, keyOf) {
+    showAgain = () => show(items, keyOf);
+    updateKeyed(body, items.slice(0, most), keyOf, row);
+    const left = Math.max(0, items.length - most);
+    more.hidden = !left;
+    const create = () => h("div", {}, button(t("job.more-rows", { n: left }), showMore, { class: "tiny" }));
+    updateKeyed(more, left ? [left] : [], () => "more", create);
+  }
+  return { node, body, show };
 }
 
 /**

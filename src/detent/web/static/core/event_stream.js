@@ -63,7 +63,7 @@ async function run() {
       showState("lost");
     }
     if (document.hidden) continue;
-    await Promise.race([new Promise((resolve) => setTimeout(resolve, wait)), windowEvent("online")]);
+    await timeOrOnline(wait);
     wait = Math.min(wait * 2, LONGEST_WAIT_MS);
   }
 }
@@ -113,8 +113,17 @@ function showState(state) {
   document.body.dataset.connection = state;
 }
 
-/** @param {string} name */
-const windowEvent = (name) => new Promise((resolve) => window.addEventListener(name, resolve, { once: true }));
+/** Wait for this time, or until the network is back. @param {number} milliseconds @returns {Promise<void>} */
+const timeOrOnline = (milliseconds) =>
+  new Promise((resolve) => {
+    const timer = setTimeout(end, milliseconds);
+    window.addEventListener("online", end);
+    function end() {
+      clearTimeout(timer);
+      window.removeEventListener("online", end);
+      resolve();
+    }
+  });
 
 /** @type {() => Promise<void>} */
 const becomesVisible = () =>
