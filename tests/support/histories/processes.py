@@ -29,6 +29,7 @@ SLOTS = 400
 BATCH = 500
 PAGE = 1_000
 FINISH_SECONDS = 180
+SIGNALS_AT_ONCE = 50
 RETRIES = {"quick": 40, "flaky": 2, "slow": 40, "waiter": 40}
 BACKOFF = "0.2"
 SCOPE = Scope("operator")
@@ -201,8 +202,9 @@ async def finish(url: str, folder: Path) -> int:
     client = Client(engine, Recorder(folder, "reader"))
     async with asyncio.timeout(FINISH_SECONDS):
         while not all("final" in row for row in await engine.store.read(lambda tx: tx.stats.counts())):
-            for job in await engine.jobs.list(Filter(phase="blocked", limit=PAGE)):
-                await client.signal(job.id)
+            blocked = await engine.jobs.list(Filter(phase="blocked", limit=PAGE))
+            for first in range(0, len(blocked), SIGNALS_AT_ONCE):
+                await asyncio.gather(*(client.signal(job.id) for job in blocked[first : first + SIGNALS_AT_ONCE]))
             await asyncio.sleep(0.2)
     before, count = None, 0
     while True:
