@@ -12,7 +12,7 @@ export DENO_NO_UPDATE_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test long drills explored up docs sql openapi screenshots pictures bench bench-install bench-full format clean
+.PHONY: help venv check test long drills recorded-runs explored up docs sql openapi screenshots pictures bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ long: $(STAMP) ## the tests that take more than five seconds each
 
 drills: $(STAMP) ## the tests that take minutes: crashes, simulations, load
 	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)
+
+recorded-runs: $(STAMP) ## tests/proof/recorded_runs.txt: digests of simulated runs, after a change of their behaviour
+	PYTHONPATH=tests $(BIN)/python -m support.proof.recorded_runs
 
 explored: $(STAMP) ## the searches of the explorer, and their table on the guarantees page
 	PYTHONPATH=tests $(BIN)/python -m support.proof.exploration_table

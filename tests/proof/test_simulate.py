@@ -20,9 +20,10 @@ from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
 from detent.proof.simulate.loop import MS, SECOND, Process, new_loop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
+from support.proof import recorded_runs
 
 SEEDS = 300
-BLOCKS = 15
+BLOCKS = SEEDS // recorded_runs.SEEDS
 """The first block is run by `make test`, the others by `make long`."""
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
 PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
@@ -31,7 +32,7 @@ PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.m
 @cache
 def runs(block: int) -> list[Run]:
     """The runs of one block of seeds, cached: one test checks each block, another the totals."""
-    size = SEEDS // BLOCKS
+    size = recorded_runs.SEEDS
     return [run_seed(seed) for seed in range(block * size, (block + 1) * size)]
 
 
@@ -96,6 +97,11 @@ def _python(program: str, hash_seed: str) -> str:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
     return done.stdout
+
+
+def test_runs_are_as_recorded_on_every_python() -> None:
+    """The file was written by one version of Python. `make recorded-runs` writes it after a change of the engine."""
+    assert recorded_runs.lines(runs(0)) == recorded_runs.FILE.read_text().splitlines()
 
 
 def test_another_seed_gives_another_run() -> None:

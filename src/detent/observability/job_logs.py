@@ -194,7 +194,8 @@ class _LogWriter:
         ended = False
         while not ended:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.stop.wait(), STORE_SECONDS)
+                async with asyncio.timeout(STORE_SECONDS):
+                    await self.stop.wait()
             ended = self.stop.is_set()  # read before storing: lines logged meanwhile need another round
             try:
                 await self._store_new()

@@ -16,6 +16,7 @@ from detent.ports.store import Store
 from detent.ports.stream import OutboxItem, StreamTransport, StreamUnavailable, TaskMessage
 from detent.ports.tx import Tx
 from detent.system.batcher import TaskBatcher
+from detent.system.tasks import cancel_and_wait
 
 log = logging.getLogger("detent.streams.relay")
 BATCH = 500
@@ -132,10 +133,7 @@ class Relay:
                 if self._dropping is not None:  # begun by the publishing, if not before
                     await asyncio.wait([self._dropping])
         await self._batcher.close()
-        running = [task for task in (self._reading, self._dropping) if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel_and_wait([task for task in (self._reading, self._dropping) if task is not None])
         await self._transport.close()
 
 

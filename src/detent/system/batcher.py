@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from detent.core.errors import StoreUnavailable
+from detent.system.tasks import cancel_and_wait
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -149,9 +150,7 @@ class TaskBatcher(Batcher[Item, Result]):
             if not future.done():
                 future.set_exception(_closed())
         await asyncio.sleep(0)  # a task that is cancelled before it has begun would not report to its callers
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
 
 
 def _closed() -> StoreUnavailable:

@@ -28,6 +28,7 @@ from detent.ports.ids import Ids
 from detent.ports.listing import WorkerRow
 from detent.ports.store import Watch
 from detent.system.clock import SystemClock
+from detent.system.tasks import cancel_and_wait
 from detent.version import __version__
 
 from .background import BackgroundServices
@@ -147,9 +148,7 @@ class Worker:
         try:
             await self._settle_and_claim_loop()
         finally:
-            for follower in followers:
-                follower.cancel()
-            await asyncio.gather(*followers, return_exceptions=True)
+            await cancel_and_wait(followers)
             await self._hand_back_remaining()
             await self._cancel_tasks(helpers)
             self._loop_watch.stop()
@@ -326,7 +325,8 @@ class Worker:
             return await asyncio.shield(transaction)
         except asyncio.CancelledError:
             with suppress(Exception):
-                result = await asyncio.wait_for(transaction, _SHUTDOWN_SECONDS)
+                async with asyncio.timeout(_SHUTDOWN_SECONDS):
+                    result = await transaction
                 self.state.stop()
                 self.state.batch_done(result, batch)
             raise

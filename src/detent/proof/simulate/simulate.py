@@ -27,6 +27,8 @@ class Run:
     stale_refused: int
     seconds: float
     digest: str
+    trace_digest: str
+    """A hash of the trace lines only: which events, faults and claims happened when."""
     violations: list[Finding]
     edges: frozenset[tuple[str, str | None, str, str]]
     """(contract, source, event, target) of every edge that was taken."""
@@ -81,6 +83,7 @@ def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool
             stale_refused=simulation.stale_refused,
             seconds=simulation.loop.time(),
             digest=simulation.digest(),
+            trace_digest=simulation.trace_digest.hexdigest(),
             violations=monitor.violations,
             edges=frozenset(simulation.connection.execute(_EDGES)),
             trace=simulation.trace or [],

@@ -77,7 +77,7 @@ class Simulation:
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
         self.trace: list[str] | None = [] if keep_trace else None
-        self._digest = blake2b(digest_size=16)
+        self.trace_digest = blake2b(digest_size=16)
         self._store_random = self.random_stream("store")
         self.notify_random = self.random_stream("notify")
         self._fault_random = self.random_stream("chaos")
@@ -145,7 +145,7 @@ class Simulation:
 
         Names of actors and texts of notes, payloads and errors are hashed too: changing one changes every digest.
         """
-        digest = self._digest.copy()
+        digest = self.trace_digest.copy()
         for table in _DIGESTED_TABLES:
             for row in self.connection.execute(f"SELECT * FROM detent_{table} ORDER BY 1, 2"):
                 values = [_TRACEBACK.sub("", value) if isinstance(value, str) else value for value in row]
@@ -155,7 +155,7 @@ class Simulation:
     def note(self, text: str) -> None:
         """Add a line to the trace and the digest."""
         line = f"{self.loop.time():10.6f} s  {text}"
-        self._digest.update(line.encode())
+        self.trace_digest.update(line.encode())
         if self.trace is not None:
             self.trace.append(line)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from detent.system.backoff import Backoff
+from detent.system.tasks import cancel_and_wait
 
 from .connections import Connection, terminate
 
@@ -155,8 +156,7 @@ class Listener:
             self._handle(payload)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait([self._task])
 
 
 class Waiters:

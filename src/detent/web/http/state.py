@@ -14,6 +14,7 @@ from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
 from detent.ports.store import Store
 from detent.system.clock import SystemClock
+from detent.system.tasks import cancel_and_wait
 from detent.web.live.event_stream import EventTail
 from detent.web.live.job_counts import SharedCounts
 from detent.web.live.verification import Verifier
@@ -137,10 +138,7 @@ class Web:
             return False
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(list(self._tasks))
         self._started = False
         if not isinstance(self._target, Engine):
             await self._target.close()

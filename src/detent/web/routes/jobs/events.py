@@ -16,6 +16,7 @@ from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import position_from
+from detent.system.tasks import cancel_and_wait
 from detent.web.http.problems import RetryLater, problem_of
 from detent.web.http.requests import IS_HEAD, disconnected
 from detent.web.http.route import ApiRequest, Router
@@ -138,9 +139,7 @@ class EventStreamResponse(Response):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(tasks)
         if writing.cancelled():
             await self._end(send)
 
