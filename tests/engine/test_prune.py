@@ -254,6 +254,28 @@ async def test_a_job_that_was_reopened_meanwhile_stays(engine: Engine, place: Pl
     assert await ids_left(place) == {job.id}
 
 
+async def test_a_slow_pruning_does_not_undo_how_far_another_process_got(
+    engine: Engine, place: Place, clock: FakeClock
+) -> None:
+    """`verify` allows links to nothing only up to the highest id that was pruned."""
+    broken = await ended(engine, "standard", PERMANENT)
+    old = await ended(engine)
+    clock.advance(DAY)
+    assert broken.dlq_id
+    successor = (await engine.dead_letters.requeue(broken.dlq_id, Scope("ann"))).job
+    await engine.settle(successor.id, (await claim_one(engine)).token, Succeeded())
+    clock.advance(DAY / 2)
+
+    async def prune_meanwhile(histories: list[dict[str, Any]]) -> None:
+        assert [history["job"]["id"] for history in histories] == [old.id]
+        clock.advance(DAY)
+        assert (await engine.prune(DAY, status=old.status)).jobs == 2
+
+    assert (await engine.prune(DAY, status=old.status, export=prune_meanwhile)).jobs == 0
+    assert await ids_left(place) == {broken.id}
+    await check_clean(engine)
+
+
 async def test_late_results_of_a_pruned_job_are_refused(engine: Engine, clock: FakeClock) -> None:
     job = await submit(engine, "p3c")
     claimed = await claim_one(engine)

@@ -481,9 +481,11 @@ ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = exc
 SELECT position, beyond, passed, lap_at FROM detent.pruning WHERE scope = :scope;
 
 -- name: put_pruning
-INSERT INTO detent.pruning (scope, position, beyond, passed, lap_at) VALUES (:scope, :position, :beyond, :passed, :lap_at)
-ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = excluded.beyond, passed = excluded.passed,
-  lap_at = excluded.lap_at;
+-- Another process may have pruned further since this one has read the cursor: passed is never lowered.
+INSERT INTO detent.pruning AS p (scope, position, beyond, passed, lap_at)
+VALUES (:scope, :position, :beyond, :passed, :lap_at)
+ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = excluded.beyond,
+  passed = CASE WHEN p.passed > excluded.passed THEN p.passed ELSE excluded.passed END, lap_at = excluded.lap_at;
 
 -- name: prune_candidates
 -- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago (the first rule that
