@@ -174,8 +174,10 @@ class Operator(Client):
             job_ids = sorted(self.simulation.monitor.acknowledged)
             if job_ids and not self.faults_healed:
                 command = self.random.choice(commands)
-                self.simulation.note(f"{self.name} {command.__name__.strip('_').replace('_', ' ')}")
-                await command(self._choose_job(job_ids))
+                job_id, name = self._choose_job(job_ids), command.__name__.strip("_").replace("_", " ")
+                own_choice = command in (self._dead_letter, self._pause, self._cancel_ended)
+                self.simulation.note(f"{self.name} {name}" + f" {self.simulation.name_job(job_id)}" * (not own_choice))
+                await command(job_id)
 
     def _choose_job(self, job_ids: list[str]) -> str:
         """A job between two executions, or one of the newest."""

@@ -33,6 +33,8 @@ class Run:
     edges: frozenset[tuple[str, str | None, str, str]]
     """(contract, source, event, target) of every edge that was taken."""
     trace: list[str] = field(default_factory=list)
+    job_numbers: dict[str, int] = field(default_factory=dict)
+    """The numbers of the jobs in the trace."""
 
     @property
     def ok(self) -> bool:
@@ -87,6 +89,7 @@ def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool
             violations=monitor.violations,
             edges=frozenset(simulation.connection.execute(_EDGES)),
             trace=simulation.trace or [],
+            job_numbers=simulation.job_numbers,
         )
     finally:
         simulation.close()
@@ -113,7 +116,10 @@ def simulate(
         if not run.ok:
             small = run_config(shrink(run, hooks).config, hooks, keep_trace=True)
             size = {"events": small.events, "faults_seen": small.faults, "virtual_seconds": small.seconds}
-            violation = small.violations[0]._asdict()
+            finding = small.violations[0]
+            violation = {**finding._asdict(), "job": small.job_numbers.get(finding.job_id or "")}
+            for job_id, number in small.job_numbers.items():
+                violation["detail"] = violation["detail"].replace(job_id, f"job {number}")
             summary.shrunk = {**asdict(small.config), "violation": violation, **size, "story": small.trace}
             break
     return summary

@@ -31,6 +31,7 @@ from .config import LIMITS, QUOTAS, Config
 from .loop import MS, SECOND, Process, new_loop
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
+from .story import EVENT_SEPARATOR
 from .stream_server import SimulatedTransport, StreamServer
 from .workers import OrchestratorProcess, WorkerProcess
 
@@ -85,7 +86,7 @@ class Simulation:
         self._store_down_until: Micros = 0
         self._disk_slow_until: Micros = 0
         self._disk_free_at: Micros = 0
-        self._job_numbers: dict[str, int] = {}
+        self.job_numbers: dict[str, int] = {}
         self._grants: dict[tuple[str, str], str] = {}
         self._process_count = 0
         self.workers: list[WorkerProcess] = []
@@ -161,9 +162,17 @@ class Simulation:
 
     def _describe_event(self, event: EventRow) -> str:
         """An event for the trace; jobs are numbered in the order in which they were created."""
-        number = self._job_numbers.setdefault(event.job_id, len(self._job_numbers) + 1)
         path = event.target if event.source in (None, event.target) else f"{event.source} -> {event.target}"
-        return f"job {number} {event.event} ({path})"
+        kind = ""
+        if event.job_id not in self.job_numbers:
+            self.job_numbers[event.job_id] = len(self.job_numbers) + 1
+            query = "SELECT contract, parent_id FROM detent_job_list WHERE id = ?"
+            for contract, parent in self.connection.execute(query, (event.job_id,)):
+                kind = f" ({contract}{f', child of {self.name_job(parent)}' if parent else ''})"
+        return f"{self.name_job(event.job_id)}{kind} {event.event} ({path})"
+
+    def name_job(self, job_id: str) -> str:
+        return f"job {self.job_numbers.get(job_id, 0)}"
 
     def count_fault(self, kind: str, target: str) -> None:
         self.faults[kind] = self.faults.get(kind, 0) + 1
@@ -197,11 +206,9 @@ class Simulation:
         for claimed in result.claimed:
             self.on_claimed(worker, claimed)
         for job_id, refusal in result.refused.items():
-            number = self._job_numbers.get(job_id, 0)
-            self.note(f"{worker.name}: the result of job {number} was refused: {refusal.code}")
+            self.note(f"{worker.name}: the result of {self.name_job(job_id)} was refused: {refusal.code}")
         for claimed in result.claimed:
-            number = self._job_numbers.get(claimed.id, 0)
-            self.note(f"{worker.name} received job {number} for execution {claimed.execution_no}")
+            self.note(f"{worker.name} received {self.name_job(claimed.id)} for execution {claimed.execution_no}")
 
     def _new_orchestrator(self) -> None:
         self._process_count += 1
@@ -273,7 +280,7 @@ class Simulation:
             self.monitor.report("", "engine", detail)
             return
         if new_events := self.monitor.check_commit():
-            self.note(f"{process.name}: {', '.join(map(self._describe_event, new_events))}")
+            self.note(f"{process.name}: {EVENT_SEPARATOR.join(map(self._describe_event, new_events))}")
             for store in self.stores:
                 store.notify()
         if fault == "crash in a call" and isinstance(process, WorkerProcess) and process.alive:
