@@ -213,6 +213,16 @@ async def test_lists_of_dead_letters(engine: Engine, clock: FakeClock) -> None:
     assert {d.id for d in await engine.dead_letters.list(Filter(status="open"))} == set(ids[1:])
 
 
+async def test_a_requeue_whose_reply_was_lost_is_repeated_with_the_same_id(
+    engine: Engine, place: Place, clock: FakeClock
+) -> None:
+    _, dlq_id = await buried(engine, clock)
+    first = await engine.dead_letters.requeue(dlq_id, Scope("ann"), new_id=FRESH)
+    before = place.dump()
+    again = await engine.dead_letters.requeue(dlq_id, Scope("ann"), new_id=FRESH)
+    assert again.job == first.job and place.dump() == before
+
+
 async def test_a_requeued_job_ends_as_its_own(engine: Engine, clock: FakeClock) -> None:
     job, dlq_id = await buried(engine, clock)
     await engine.dead_letters.requeue(dlq_id, Scope("ann"), new_id=FRESH)
