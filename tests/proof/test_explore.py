@@ -23,7 +23,7 @@ from detent.proof.explore.worker_memory import (
 )
 from detent.proof.explore.worker_steps import WorkerSteps
 from detent.proof.planted_bugs import BUGS
-from support.proof.exploration_table import DEPTHS, SEARCHES, WORDS, row, search, stored_rows
+from support.proof.exploration_table import DEPTHS, SEARCHES, row, search, stored_rows
 
 for_each_contract = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
 
@@ -54,7 +54,7 @@ def test_small_searches_are_complete_and_on_the_guarantees_page(name: str, scena
     small = search(name, scenario, DEPTHS[scenario].small)
     assert small.ok and small.exhausted and small.depth == DEPTHS[scenario].small, "\n".join(small.path)
     cells = stored_rows()[SEARCHES.index((name, scenario))]
-    assert cells[:4] == [name, WORDS[scenario], str(small.depth), f"{small.states:,}"], "run `make explored`"
+    assert cells[:4] == [name, scenario.words, str(small.depth), f"{small.states:,}"], "run `make explored`"
     assert int(cells[5].replace(",", "")) > small.states and cells[4] == str(DEPTHS[scenario].large)
 
 
@@ -74,7 +74,7 @@ def test_large_searches_are_complete_and_on_the_guarantees_page(name: str, scena
 
 def test_a_once_and_a_child_are_part_of_the_stories() -> None:
     hooks = BUGS["zombie-step"].hooks
-    once = explore(CONTRACTS["standard"], states=3_000, jobs=1, hooks=hooks, scenario=Scenario.ONCE)
+    once = explore(CONTRACTS["standard"], states=3_000, hooks=hooks, scenario=Scenario.ONCE)
     assert once.violation is not None and once.violation.rule == "step.stale"
     assert once.path[-1] == "7. worker 1 records the start of the once of job-1"
     hooks = BUGS["parent-misses-child"].hooks

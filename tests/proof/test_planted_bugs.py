@@ -23,7 +23,7 @@ class Budget:
     """None: the explorer does not detect it."""
     steps: int = 12
     slots: int = 1
-    jobs: int = 2
+    jobs: int | None = None
     scenario: Scenario = Scenario.JOBS
     """The size of the exploration."""
     seeds: int | None = 2
@@ -42,11 +42,14 @@ BUDGETS = {
     "live-lease-expired": Budget(),
     "lost-twice-forgotten": Budget(states=None, seeds=60),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
-    "zombie-step": Budget(jobs=1, scenario=Scenario.ONCE, seeds=15, simulated="streams"),
+    "zombie-step": Budget(scenario=Scenario.ONCE, seeds=15, simulated="streams"),
     "lost-job-runs-on": Budget(states=None, seeds=100),
     "lease-reclaimed-early": Budget(states=None, seeds=4),
     "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
-    "once-not-begun": Budget("men", 30_000, 13, jobs=1, scenario=Scenario.ONCE, seeds=30, simulated="streams"),
+    "reply-of-another-lease": Budget("men", 6_000, slots=2, jobs=1, seeds=None),
+    "once-not-begun": Budget("men", 30_000, 13, scenario=Scenario.ONCE, seeds=30, simulated="streams"),
+    "step-not-found": Budget("men", 10_000, scenario=Scenario.STEP, seeds=2),
+    "quorum-ignored": Budget(scenario=Scenario.APPROVAL, seeds=10, simulated="standard"),
     "parent-misses-child": Budget(scenario=Scenario.CHILD, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),
     "second-final-event": Budget(),
@@ -88,7 +91,7 @@ def test_every_bug_has_a_budget() -> None:
 def test_the_explorer_detects(name: str) -> None:
     budget = BUDGETS[name]
     assert budget.states is not None
-    size = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
+    size: dict[str, Any] = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
     result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, scenario=budget.scenario, **size)
     assert result.violation is not None, f"{name} was not detected in {result.states} states"
     assert 0 < len(result.path) <= budget.steps, result.path

@@ -16,10 +16,12 @@ from detent.cli import run as run_cli
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
 from detent.proof.controlled_store import ManualClock
+from detent.proof.explore.handlers import Scenario
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
 from detent.proof.simulate.loop import MS, SECOND, Process, new_loop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
+from detent.proof.simulate.story import story_of
 from support.proof import recorded_runs
 
 SEEDS = 300
@@ -91,10 +93,10 @@ def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
     assert len(outputs) == 1 and len(outputs.pop().splitlines()) == 2
 
 
-def _python(program: str, hash_seed: str) -> str:
+def _python(program: str, hash_seed: str, timeout: float = 120) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=timeout
     )
     return done.stdout
 
@@ -161,6 +163,30 @@ def test_the_command_detects_a_planted_bug(capsys: pytest.CaptureFixture[str]) -
     assert data["ok"] is False and data["violations"][0]["rule"] == "version-differs" and data["shrunk"]["jobs"] <= 2
     assert run_cli(["simulate", "--seeds", "0", "--bug", "lost-submit"]) == 1
     assert "1. job-" in capsys.readouterr().out, "a bug that no seed detects is searched by the explorer"
+    assert run_cli(["simulate", "--seeds", "0", "--explore", "--contract", "standard", "--states", "30"]) == 0
+    searches = [line for line in capsys.readouterr().out.splitlines() if line.startswith("explored")]
+    assert [line.partition(": ")[0] for line in searches] == [f"explored standard, {each.words}" for each in Scenario]
+
+
+def test_a_story_tells_what_concerns_the_job_that_broke_the_rule() -> None:
+    trace = [
+        "  0.100000 s  producer-0: job 1 (formal) job_created (Queued); job 2 (men) created (queued)",
+        "  0.200000 s  fault: stall: worker-1",
+        "  0.300000 s  worker-1: job 3 (formal, child of job 1) job_created (Queued)",
+        "  0.400000 s  worker-1 received job 2 for execution 1",
+        "  0.500000 s  operator-0 signal job 12",
+        "  0.600000 s  worker-2: job 2 completed (running -> succeeded); job 3 job_running (Queued -> Running)",
+        "  0.700000 s  no more faults from here on",
+    ]
+    for job in (1, 3):
+        assert story_of(trace, job) == [
+            "  0.100000 s  producer-0: job 1 (formal) job_created (Queued)",
+            *trace[1:3],
+            "  0.600000 s  worker-2: job 3 job_running (Queued -> Running)",
+            trace[6],
+        ]
+    assert story_of(trace, None) == trace
+    assert story_of(trace, 12) == [trace[1], trace[4], trace[6]]
 
 
 def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +287,7 @@ def test_the_same_seed_gives_the_same_run_on_every_python(tmp_path: Path) -> Non
         "for seed in range(25):\n"
         "    print(seed, run_seed(seed).digest)\n"
     )
-    outputs = {sys.version_info[:2]: _python(program, "0")}
+    outputs = {sys.version_info[:2]: _python(program, "0", timeout=1_200)}
     for version, interpreter in _other_pythons().items():
         folder = tmp_path / interpreter.name
         subprocess.run([interpreter, "-m", "venv", folder], check=True)

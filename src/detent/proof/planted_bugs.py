@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from detent.core.approval import Approval
 from detent.core.contract.model import Move, Phase
 from detent.core.job import Change, DeadLetter, Job, Micros, Signal, Step
 from detent.core.outcome import Failed, NotBound, Outcome
@@ -184,12 +185,34 @@ class AcceptsLateResult(WorkerState):
         return super().handler_ended(job_id, held.claimed.token if held else token, outcome)
 
 
+@planted("reply-of-another-lease", "the answer to a heartbeat of an earlier execution is applied to the current one")
+class AppliesOldAnswers(WorkerState):
+    """Takes each answer for one about the tokens that the worker holds now."""
+
+    def heartbeat_answered(self, answer: HeartbeatAnswer, now: float) -> list[Interrupt]:
+        tokens = {job_id: self.held[job_id].claimed.token for job_id in answer.tokens if job_id in self.held}
+        return super().heartbeat_answered(replace(answer, tokens=tokens), now)
+
+
 @planted("once-not-begun", "a once is not recorded before it runs")
 class ForgetsBegun(SqliteTx):
     """Reports that the start of a step was recorded, but writes nothing."""
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await super().record_step(step, token) if step.finished else True
+
+
+@planted("step-not-found", "an execution does not find the steps that earlier executions have recorded")
+class FindsNoSteps(SqliteTx):
+    async def list_steps(self, job_id: str) -> list[Step]:
+        return []
+
+
+@planted("quorum-ignored", "one approval decides although two people must approve")
+class IgnoresQuorum(SqliteTx):
+    async def approval(self, job_id: str, name: str) -> Approval | None:
+        approval = await super().approval(job_id, name)
+        return approval and replace(approval, request=replace(approval.request, quorum=1))
 
 
 @planted("parent-misses-child", "a child that ends just before its parent waits does not wake it")

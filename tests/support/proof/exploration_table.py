@@ -18,7 +18,6 @@ HEAD = (
     "| contract | handlers | `make test`: depth | states | drill: depth | states | of these, states of the database |\n"
     "|---|---|---|---|---|---|---|\n"
 )
-WORDS = {Scenario.JOBS: "two jobs", Scenario.ONCE: "a job with a `once`", Scenario.CHILD: "a job with a child"}
 
 
 class Depths(NamedTuple):
@@ -26,19 +25,24 @@ class Depths(NamedTuple):
     large: int
 
 
-DEPTHS = {Scenario.JOBS: Depths(5, 8), Scenario.ONCE: Depths(6, 11), Scenario.CHILD: Depths(6, 10)}
+DEPTHS = {
+    Scenario.JOBS: Depths(5, 8),
+    Scenario.ONCE: Depths(6, 11),
+    Scenario.STEP: Depths(6, 11),
+    Scenario.CHILD: Depths(6, 10),
+    Scenario.APPROVAL: Depths(7, 13),
+}
 SEARCHES = [(name, scenario) for name in CONTRACTS for scenario in Scenario if scenario.fits(CONTRACTS[name])]
 
 
 def search(name: str, scenario: Scenario, depth: int) -> Exploration:
-    jobs = 1 if scenario is Scenario.ONCE else 2
-    return explore(CONTRACTS[name], states=MOST_STATES, scenario=scenario, jobs=jobs, depth=depth)
+    return explore(CONTRACTS[name], states=MOST_STATES, scenario=scenario, depth=depth)
 
 
 def row(small: Exploration, large: Exploration, scenario: Scenario) -> str:
     depths = DEPTHS[scenario]
     cells = [depths.small, f"{small.states:,}", depths.large, f"{large.states:,}", f"{large.places:,}"]
-    return f"| {small.contract} | {WORDS[scenario]} | {' | '.join(map(str, cells))} |\n"
+    return f"| {small.contract} | {scenario.words} | {' | '.join(map(str, cells))} |\n"
 
 
 def stored_rows() -> list[list[str]]:

@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Annotated, Any
 
 import typer
@@ -14,11 +15,13 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import UnknownContract
 from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
 from detent.proof.explore.explore import STATES, explore
+from detent.proof.explore.handlers import Scenario
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
+from detent.proof.simulate.story import story_of
 
 _STORY_LINES = 60
-"""The end of the smallest run is printed; `--json` has all of it."""
+"""At most so many lines of the smallest run are printed; `--json` has all of them."""
 
 
 def simulate_command(
@@ -28,9 +31,10 @@ def simulate_command(
     bug: Annotated[str | None, option("Plant this bug in the engine; --list-bugs lists them.")] = None,
     list_bugs: Annotated[bool, option("List the bugs that can be planted and exit.")] = False,
     explored: Annotated[
-        bool, option("Also explore all interleavings of two workers and two jobs.", name="--explore")
+        bool,
+        option("Also explore all interleavings of two workers, for each contract and kind of job.", name="--explore"),
     ] = False,
-    states: Annotated[int, option("Maximum number of states to explore per contract.", min=1)] = STATES,
+    states: Annotated[int, option("Maximum number of states per contract and kind of job.", min=1)] = STATES,
     verbose: Annotated[bool, option("Show the log messages of the simulated processes.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -69,14 +73,30 @@ def simulate_command(
 
 
 def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, Any]]:
-    """Explore one contract after another, until a violation is found."""
-    searches = []
-    for name in [contract] if contract else CONTRACTS:
-        search = explore(CONTRACTS[name], states=states, hooks=hooks)
-        searches.append(search.as_dict())
-        if not search.ok:
-            break
+    """Explore each scenario under one contract after another, until a violation is found."""
+    searches: list[dict[str, Any]] = []
+    for scenario, name in product(Scenario, [contract] if contract else CONTRACTS):
+        if scenario.fits(CONTRACTS[name]) and all(search["ok"] for search in searches):
+            searches.append(explore(CONTRACTS[name], states=states, hooks=hooks, scenario=scenario).as_dict())
     return searches
+
+
+def _print_story(shrunk: dict[str, Any]) -> None:
+    """The smallest run that fails: its size, and what happened to the job that broke the rule."""
+    left_out = ("violation", "story", "faults")
+    size = [f"{key}={value}" for key, value in shrunk.items() if value and key not in left_out]
+    violation, story = shrunk["violation"], shrunk["story"]
+    job = violation["job"]
+    lines = story_of(story, job)
+    shown = lines[-_STORY_LINES:]
+    print_line("smallest run found that violates the same rule:")
+    print_line(f"  {', '.join(size)}")
+    if len(shown) < len(story):
+        about = "the end of it" if job is None else f"what concerns job {job}, its parents and children"
+        print_line(f"  {about} ({len(shown)} of {pluralize(len(story), 'line')}; --json has all):")
+    for line in shown:
+        print_line(f"  {line}")
+    print_line(f"  => {'' if job is None else f'job {job}: '}{violation['rule']}: {violation['detail']}")
 
 
 @contextmanager
@@ -103,15 +123,10 @@ def _print_report(summary: Summary, report: dict[str, Any]) -> None:
             f"seed {violation['seed']}: {violation['rule']}: {violation['detail']} (job {violation['job_id'] or '-'})"
         )
     if summary.shrunk:
-        config = {key: value for key, value in summary.shrunk.items() if key not in ("violation", "story")}
-        print_line("smallest run found that violates the same rule:")
-        print_line("  " + ", ".join(f"{key}={value}" for key, value in config.items()))
-        for line in summary.shrunk["story"][-_STORY_LINES:]:
-            print_line(f"  {line}")
-        print_line(f"  {summary.shrunk['violation']['rule']}: {summary.shrunk['violation']['detail']}")
+        _print_story(summary.shrunk)
     for search in report.get("explored", ()):
         extent = "complete" if search["exhausted"] else f"to depth {search['depth']}"
-        print_line(f"explored {search['contract']}: {search['states']} states, {extent}")
+        print_line(f"explored {search['contract']}, {search['scenario'].words}: {search['states']} states, {extent}")
         if search["violation"]:
             print_line(f"{search['violation']['rule']}: {search['violation']['detail']}")
             for line in search["violation"]["path"]:

@@ -12,7 +12,7 @@ from detent.ports.claims import ClaimRequest, Extended
 from detent.proof.controlled_store import BrokenRule, ControlledStore, Hooks, ManualClock, StoreCall, run_all
 
 from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, SnapshotDatabase, StateSnapshot, Values
-from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, LeaseRef, settlements
+from .worker_memory import JOB_TYPE, WAITS_FOR_CHILD, BatchCall, HeartbeatReply, LeaseRef, settlements
 
 
 class CallEffect(NamedTuple):
@@ -149,6 +149,11 @@ class EngineCalls:
             holder = state.jobs[name[1]]
             if holder is None or holder.phase != Phase.LEASED or holder.token != name[2]:
                 return JOBS[name[1]], "step.stale", "a step was recorded by an execution that does not hold the job"
+        for job_id, step, *_ in self.database.finished_steps(state.snapshot) - self.database.finished_steps(after):
+            return job_id, "step.changed", f"{_call_name(name)} changed or removed the recorded result of {step!r}"
+        decisions = self.database.decisions(after).items()
+        for (job_id, question), decision in self.database.decisions(state.snapshot).items() - decisions:
+            return job_id, "decision.changed", f"{_call_name(name)} changed the decision {decision!r} of {question!r}"
         for number, before in enumerate(state.jobs):
             row = rows.get(JOBS[number])
             if before is None or row is None:
@@ -158,8 +163,8 @@ class EngineCalls:
             leased = before.phase == Phase.LEASED
             if leased and changed and not self._may_end_lease(number, before.token, before.lease or 0, name):
                 return JOBS[number], "lease.taken", f"{_call_name(name)} ended a lease that was still valid"
-            settles = name[0] in ("cycle", "late") and not self._is_family_change(before, row, rows)
-            if changed and not leased and settles and not self._is_claim(row, old, name):
+            settles = changed and not leased and name[0] in ("cycle", "late")
+            if settles and not self._is_claim(row, old, name) and not self._is_family_change(before, row, rows):
                 return JOBS[number], "settle.stale", f"{_call_name(name)} changed a job that no worker held"
             extended = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
             if leased and extended and (JOBS[number], before.token) not in name[1]:
@@ -176,10 +181,17 @@ class EngineCalls:
         return fresh and row[at["version"]] == old[at["version"]] + 1 and row[at["phase"]] == Phase.LEASED
 
     def _is_family_change(self, before: JobState, row: Values, rows: Mapping[str, Values]) -> bool:
-        """Whether a settlement may change this job: it waits for children, or its parent has ended."""
+        """Whether an unleased job changed as a settlement of its parent or child may change it.
+
+        A child whose parent has ended is cancelled; a parent that waits for children, all ended, is woken.
+        """
         at = self.database.positions
-        parent = rows.get(row[at["parent_id"]])
-        return bool(before.relations) or (parent is not None and parent[at["phase"]] == Phase.FINAL)
+        ended = {job_id for job_id, values in rows.items() if values[at["phase"]] == Phase.FINAL}
+        children = {values[0] for values in rows.values() if values[at["parent_id"]] == row[0]}
+        waited = before.phase == Phase.BLOCKED and before.wait_name == WAITS_FOR_CHILD and bool(before.relations)
+        move = Move.WAKE if waited and children <= ended else Move.CANCEL if row[at["parent_id"]] in ended else None
+        edge = self.contract.edge(before.status, move) if move else None
+        return edge is not None and row[at["status"]] == edge.target
 
     def _may_end_lease(self, number: int, token: str | None, left: int, name: tuple[Any, ...]) -> bool:
         """A lease ends by a settlement under its token, by expiry, or by an operator's cancel."""

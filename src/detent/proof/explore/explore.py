@@ -31,6 +31,7 @@ class Exploration:
     """The result of a search."""
 
     contract: str
+    scenario: Scenario
     states: int
     transitions: int
     places: int
@@ -61,16 +62,17 @@ def explore(
     states: int = STATES,
     hooks: Hooks = DEFAULT_HOOKS,
     slots: int = 1,
-    jobs: int = len(JOBS),
+    jobs: int | None = None,
     tolerated: Collection[str] = (),
     scenario: Scenario = Scenario.JOBS,
     depth: int | None = None,
 ) -> Exploration:
     """Search until `states` were visited, no new state is left, or a rule not in `tolerated` is broken.
 
+    jobs: default: as many as the scenario has.
     depth: states that are so many steps from the start are checked, and their successors are not searched.
     """
-    return _Search(contract, hooks, slots, jobs, tolerated, scenario).run(states, depth)
+    return _Search(contract, hooks, slots, jobs or scenario.jobs, tolerated, scenario).run(states, depth)
 
 
 class _Search:
@@ -78,6 +80,7 @@ class _Search:
         self, contract: Contract, hooks: Hooks, slots: int, jobs: int, tolerated: Collection[str], scenario: Scenario
     ) -> None:
         self.tolerated = tolerated
+        self.scenario = scenario
         self.calls = EngineCalls(contract, hooks)
         self.successors = Transitions(self.calls, hooks, slots, jobs, scenario).successors
         self.database_states: list[DatabaseState] = []
@@ -100,7 +103,7 @@ class _Search:
             if depth is None or self.depths[number] < depth:
                 violation = self._expand(number, state, queue)
         sizes = (len(self.numbers), self.transitions, len(self.database_states), self.calls.executed, max(self.depths))
-        return Exploration(self.calls.contract.name, *sizes, not queue, *violation)
+        return Exploration(self.calls.contract.name, self.scenario, *sizes, not queue, *violation)
 
     def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> tuple[Finding | None, list[str]]:
         for transition in self.successors(self.database_states[state[0]], state[1]):

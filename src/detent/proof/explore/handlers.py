@@ -1,4 +1,4 @@
-"""What handlers do between their start and their end: steps of a `once`, or a child, through the real engine."""
+"""What handlers do between start and end, through the real engine: a step, a `once`, a child, an approval."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,10 +13,10 @@ from detent.engine.execution import children, steps
 
 from .engine_calls import CallEffect, EngineCalls
 from .snapshot import JOBS, NOW, DatabaseState
-from .worker_memory import JOB_TYPE, HeldJob, LeaseRef, WorkerMemory, claimed_job
-from .worker_steps import CHILD_ENQUEUED
+from .worker_memory import JOB_TYPE, QUESTION, HeldJob, LeaseRef, WorkerMemory, claimed_job
+from .worker_steps import CHILD_ENQUEUED, UNDECIDED
 
-ONCE = "only"
+STEP_NAME = "only"
 
 
 class Scenario(StrEnum):
@@ -26,12 +26,34 @@ class Scenario(StrEnum):
     """Two jobs whose handlers only end: with a result, a failure or a wait."""
     ONCE = "once"
     """One job whose handler runs a `once`: it looks it up, records its start, runs it, records its result."""
+    STEP = "step"
+    """One job whose handler runs a plain step: it looks it up, runs it, records its result."""
     CHILD = "child"
     """A job that enqueues the other one as its child, and may wait for it."""
+    APPROVAL = "approval"
+    """One job whose handler asks for an approval of two people; unless that is decided it may wait for it."""
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+    @property
+    def jobs(self) -> int:
+        return 2 if self in (Scenario.JOBS, Scenario.CHILD) else 1
 
     def fits(self, contract: Contract) -> bool:
-        """Jobs of a contract without waits cannot wait for children."""
-        return self is not Scenario.CHILD or contract.has(Move.WAIT)
+        """Not every contract has the statuses in which a job waits for children, or for an approval."""
+        needed = {Scenario.CHILD: Move.WAIT, Scenario.APPROVAL: Move.HOLD}.get(self)
+        return needed is None or contract.has(needed)
+
+
+_WORDS = {
+    Scenario.JOBS: "two jobs",
+    Scenario.ONCE: "a job with a once",
+    Scenario.STEP: "a job with a step",
+    Scenario.CHILD: "a job with a child",
+    Scenario.APPROVAL: "a job with an approval by two people",
+}
 
 
 class Stage:
@@ -43,6 +65,7 @@ class Stage:
     EXECUTED = 3
     DONE = 4
     CHILD_ENQUEUED = CHILD_ENQUEUED
+    UNDECIDED = UNDECIDED
 
 
 class HandlerStep(NamedTuple):
@@ -59,27 +82,29 @@ class Handlers:
         self._scenario = scenario
 
     def steps(self, state: DatabaseState, memory: WorkerMemory) -> Iterator[HandlerStep]:
-        if self._scenario is Scenario.ONCE:
-            handlers: list[HeldJob | LeaseRef] = [*memory.held, *memory.abandoned]
-            for handler in handlers:
-                yield from self._once_steps(state, memory, handler)
-        elif self._scenario is Scenario.CHILD:
-            for held in memory.held:
-                if held.job == 0 and held.stage == Stage.BEGUN:
-                    yield from self._enqueue_child(state, memory, held)
+        handlers: list[HeldJob | LeaseRef] = [*memory.held, *memory.abandoned]
+        for handler in handlers:
+            if self._scenario in (Scenario.ONCE, Scenario.STEP):
+                yield from self._step_steps(state, memory, handler)
+            elif isinstance(handler, HeldJob) and handler.job == 0 and handler.stage == Stage.BEGUN:
+                if self._scenario is Scenario.CHILD:
+                    yield from self._enqueue_child(state, memory, handler)
+                elif self._scenario is Scenario.APPROVAL:
+                    yield self._look_up_decision(state, memory, handler)
 
-    def _once_steps(
+    def _step_steps(
         self, state: DatabaseState, memory: WorkerMemory, handler: HeldJob | LeaseRef
     ) -> Iterator[HandlerStep]:
-        job, unchanged = state.jobs[handler.job], CallEffect(state.snapshot)
-        job_id = JOBS[handler.job]
-        if job is None or (isinstance(handler, LeaseRef) and handler.stage < Stage.STARTED):
+        job_id, is_once = JOBS[handler.job], self._scenario is Scenario.ONCE
+        if state.jobs[handler.job] is None or (isinstance(handler, LeaseRef) and handler.stage < Stage.STARTED):
             return  # a handler that knows that its job is lost begins nothing
         if handler.stage == Stage.BEGUN:
-            after = Stage.DONE if job.steps else Stage.NOT_RECORDED
-            yield HandlerStep(f"looks up the once of {job_id}", unchanged, memory.at_stage(handler, after))
-        elif handler.stage == Stage.NOT_RECORDED:
+            yield self._look_up_step(state, memory, handler)
+        elif handler.stage == Stage.NOT_RECORDED and is_once:
             yield from self._record(state, memory, handler, finished=False)
+        elif handler.stage == Stage.NOT_RECORDED:
+            effect = CallEffect(state.snapshot)
+            yield HandlerStep(f"runs the step of {job_id}", effect, memory.at_stage(handler, Stage.EXECUTED))
         elif handler.stage == Stage.STARTED:
             snapshot = state.snapshot.with_effect(handler.job)
             times = snapshot.effects[handler.job]
@@ -89,17 +114,42 @@ class Handlers:
         elif handler.stage == Stage.EXECUTED:
             yield from self._record(state, memory, handler, finished=True)
 
+    def _look_up_step(self, state: DatabaseState, memory: WorkerMemory, handler: HeldJob | LeaseRef) -> HandlerStep:
+        """A former holder may miss what was recorded since; the holder of the job must not."""
+        job, number = state.jobs[handler.job], self._execution_number(state, handler)
+        claimed = claimed_job(handler.job, handler.token, self._calls.contract)._replace(execution_no=number or 1)
+        look_up = partial(steps.recorded_steps, self._calls.engine, claimed)
+        effect = self._calls.run(state, ("look up", handler.job, handler.token), look_up)
+        if job and job.steps and number and not effect.result:
+            broken = JOBS[handler.job], "step.repeated", "an execution runs a step that is recorded"
+            effect = effect._replace(violation=broken)
+        after = Stage.DONE if effect.result else Stage.NOT_RECORDED
+        words = f"looks up the {self._scenario} of {JOBS[handler.job]}"
+        return HandlerStep(words, effect, memory.at_stage(handler, after))
+
+    def _look_up_decision(self, state: DatabaseState, memory: WorkerMemory, held: HeldJob) -> HandlerStep:
+        job_id, store = JOBS[held.job], self._calls.engine.store
+        look_up = partial(store.read, lambda tx: tx.approvals.approval(job_id, QUESTION))
+        effect = self._calls.run(state, ("decision", held.job), look_up)
+        decision = effect.result and effect.result.decision
+        words = f"finds {'no decision' if decision is None else f'the decision to {decision}'} on {job_id}"
+        after = memory.at_stage(held, Stage.UNDECIDED if decision is None else Stage.DONE)
+        return HandlerStep(words, effect, after)
+
+    def _execution_number(self, state: DatabaseState, handler: HeldJob | LeaseRef) -> int:
+        return self._calls.database.execution_number(state.snapshot, handler.job, handler.token)
+
     def _record(
         self, state: DatabaseState, memory: WorkerMemory, handler: HeldJob | LeaseRef, *, finished: bool
     ) -> Iterator[HandlerStep]:
         """The record is made, made with a lost reply, or refused; after a lost reply the handler repeats it."""
-        number = self._calls.database.execution_number(state.snapshot, handler.job, handler.token)
-        step = Step(JOBS[handler.job], ONCE, "digest", "1" if finished else None, finished, number, NOW)
+        number = self._execution_number(state, handler)
+        step = Step(JOBS[handler.job], STEP_NAME, "digest", str(number) if finished else None, finished, number, NOW)
         name = ("step", handler.job, handler.token, finished)
         effect = self._calls.run(state, name, partial(steps.record_step, self._calls.engine, step, handler.token))
         refused = isinstance(effect.result, DetentError)
         after = Stage.DONE if refused or finished else Stage.STARTED
-        words = f"records the {'result' if finished else 'start'} of the once of {JOBS[handler.job]}"
+        words = f"records the {'result' if finished else 'start'} of the {self._scenario} of {JOBS[handler.job]}"
         yield HandlerStep(words + ", refused" * refused, effect, memory.at_stage(handler, after))
         if not refused:
             yield HandlerStep(f"{words}, the reply is lost", effect, memory)

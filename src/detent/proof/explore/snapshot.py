@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import apsw
 
 from detent.core.contract.model import Contract, Phase
-from detent.core.job import Micros
-from detent.ports.verification import DeadLetterRow, EventRow, JobRow
+from detent.core.job import APPROVAL, Micros
+from detent.ports.verification import ApprovalRow, DeadLetterRow, EventRow, JobRow
 from detent.proof.controlled_store import BrokenRule
 from detent.proof.job_checker import check_job
+from detent.proof.verify.children_and_approvals import check_approvals
 from detent.proof.verify.fold import ContractTable
+from detent.proof.verify.rules import Report
 
 JOBS = ("job-1", "job-2")
 NOW: Micros = 1_000_000_000_000
@@ -50,6 +52,8 @@ class StateSnapshot(NamedTuple):
     steps: tuple[Values, ...] = ()
     awaited: tuple[Values, ...] = ()
     child_events: tuple[Values, ...] = ()
+    approvals: tuple[Values, ...] = ()
+    votes: tuple[Values, ...] = ()
     effects: tuple[int, ...] = (0, 0)
     """How often the function of a once ran, per job. Not in the database: nothing undoes it."""
 
@@ -79,6 +83,8 @@ class JobState(NamedTuple):
     """(finished, recorded by the current execution)"""
     relations: tuple[Values, ...]
     """The children it waits for, and the ends of children that have not been processed."""
+    approvals: tuple[Values, ...]
+    """(name, decision, distance to its deadline) of each approval, and (person, approved) of each vote."""
     effects: int
 
 
@@ -106,6 +112,7 @@ class SnapshotDatabase:
         self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
         self._dead_letter_positions = [columns["dead_letters"][name] for name in DeadLetterRow._fields]
         self._step_positions = columns["steps"]["finished"], columns["steps"]["execution_no"]
+        self._approval_positions = columns["approvals"]
         self._loads = 0
 
     def load(self, snapshot: StateSnapshot) -> None:
@@ -117,7 +124,7 @@ class SnapshotDatabase:
             execute("DELETE FROM detent_notes")
             execute("DELETE FROM detent_audit")
         execute("DELETE FROM detent_events")
-        tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys, *snapshot[5:8])
+        tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys, *snapshot[5:10])
         for table, rows in zip(_TABLES, tables, strict=True):
             execute(f"DELETE FROM detent_{table}")
             if rows:
@@ -136,6 +143,8 @@ class SnapshotDatabase:
             tuple(execute("SELECT * FROM detent_steps ORDER BY job_id, name")),
             tuple(execute("SELECT * FROM detent_awaited ORDER BY parent_id, child_id")),
             tuple((n, *row[1:]) for n, row in enumerate(execute("SELECT * FROM detent_child_events ORDER BY n"), 1)),
+            tuple(execute("SELECT * FROM detent_approvals ORDER BY job_id, name")),
+            tuple(execute("SELECT * FROM detent_votes ORDER BY job_id, name, person")),
         )
 
     def job_row(self, values: Values) -> JobRow:
@@ -165,7 +174,37 @@ class SnapshotDatabase:
             missed = phases[parent] == Phase.BLOCKED and phases[child] == Phase.FINAL and (parent, child) not in events
             if missed:
                 findings.append((parent, "child.missed", f"waits for {child}, which has ended without a notification"))
-        return findings
+        return findings + self._check_approvals(snapshot)
+
+    def _check_approvals(self, snapshot: StateSnapshot) -> list[BrokenRule]:
+        """Decisions are those of their votes or deadlines, and a job that waits for an approval can be decided."""
+        report, at, job_at = Report(), self._approval_positions, self.positions
+        undecided = set()
+        for row in snapshot.approvals:
+            votes = [vote[3] for vote in snapshot.votes if vote[:2] == row[:2]]
+            quorum, decision, expired, on_expiry = (row[at[n]] for n in ("quorum", "decision", "expired", "on_expiry"))
+            counts = votes.count(1), votes.count(0)
+            fields = (row[0], row[1], quorum, decision, expired, on_expiry, *counts, row[0])
+            check_approvals([ApprovalRow(*fields)], report)
+            if decision is None:
+                undecided.add(row[:2])
+        for job in snapshot.jobs:
+            waits = job[job_at["phase"]] == Phase.BLOCKED and job[job_at["wait_kind"]] == APPROVAL
+            if waits and (job[0], job[job_at["wait_name"]]) not in undecided:
+                report.add(
+                    job[0], None, "approval-missing", "it waits for an approval that is not requested, or decided"
+                )
+        return [(finding.job_id or "", finding.rule, finding.detail) for finding in report.violations]
+
+    def decisions(self, snapshot: StateSnapshot) -> dict[Values, str]:
+        """(job id, name) -> decision of every approval that is decided."""
+        position = self._approval_positions["decision"]
+        return {row[:2]: row[position] for row in snapshot.approvals if row[position] is not None}
+
+    def finished_steps(self, snapshot: StateSnapshot) -> set[Values]:
+        """Every recorded result of a step, without times."""
+        finished, executed = self._step_positions
+        return {(*step[: finished + 1], step[executed]) for step in snapshot.steps if step[finished]}
 
     def execution_number(self, snapshot: StateSnapshot, job: int, token: str) -> int:
         """The number of the execution with this token; 0 for one that is no longer the last."""
@@ -208,8 +247,16 @@ class SnapshotDatabase:
             tuple(tuple(self._with_past_times("steps", values)) for values in snapshot.steps),
             snapshot.awaited,
             snapshot.child_events,
+            tuple(self._approval_at(values, now) for values in snapshot.approvals),
+            tuple(tuple(self._with_past_times("votes", values)) for values in snapshot.votes),
             snapshot.effects,
         )
+
+    def _approval_at(self, values: Values, now: Micros) -> Values:
+        row, position = self._with_past_times("approvals", values), self._approval_positions["deadline"]
+        if row[position] is not None:
+            row[position] = NOW + max(0, row[position] - now)
+        return tuple(row)
 
     def _with_past_times(self, table: str, values: Values) -> list[Any]:
         row = list(values)
@@ -267,6 +314,12 @@ class SnapshotDatabase:
             ),
             tuple(row for row in snapshot.awaited if row[0] == values[0])
             + tuple(row[1:] for row in snapshot.child_events if row[1] == values[0]),
+            tuple(
+                (row[1], row[self._approval_positions["decision"]], row[self._approval_positions["deadline"]])
+                for row in snapshot.approvals
+                if row[0] == values[0]
+            )
+            + tuple(vote[2:4] for vote in snapshot.votes if vote[0] == values[0]),
             snapshot.effects[JOBS.index(values[0])],
         )
 
@@ -282,7 +335,7 @@ _INSERT_EVENT = (
 _DUE = re.compile(r'"due_at":\d+')
 
 
-_TABLES = ("jobs", "signals", "dead_letters", "keys", "steps", "awaited", "child_events")
+_TABLES = ("jobs", "signals", "dead_letters", "keys", "steps", "awaited", "child_events", "approvals", "votes")
 
 
 def _columns(connection: apsw.Connection, table: str) -> dict[str, int]:

@@ -97,6 +97,8 @@ class Transitions:
         jobs, approvals = self.calls.engine.jobs, self.calls.engine.approvals
         cancellable = job.status in self.contract.cancel_requests and self.contract.edge(job.status, Move.CANCEL)
         undecided = job.status in self.contract.approval_statuses
+        votes = undecided and job.wait_name is not None
+        colleague = Scope("colleague")
         acts: list[tuple[str, str, object, Callable[[], Coroutine[Any, Any, Any]]]] = [
             ("cancel", "cancels", not ((final and job.begun) or job.cancel), lambda: jobs.cancel(job_id, scope)),
             ("late cancel", "cancels the finished job", final and job.result, lambda: jobs.cancel(job_id, scope)),
@@ -105,6 +107,7 @@ class Transitions:
             ("abort", "aborts", self._has_edge(job, Phase.CLAIMABLE, Move.FAIL), lambda: jobs.abort(job_id, scope)),
             ("reopen", "reopens", self._has_edge(job, Phase.FINAL, Move.REOPEN), lambda: jobs.reopen(job_id, scope)),
             ("approve", "approves", undecided, lambda: approvals.approve(job_id, scope)),
+            ("second approval", "lets a colleague approve", votes, lambda: approvals.approve(job_id, colleague)),
             ("reject", "rejects", undecided, lambda: approvals.reject(job_id, Scope(scope.actor, "no"))),
         ]
         for kind, words, possible, call in acts:

@@ -9,9 +9,10 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from detent.core.approval import make_approval_request
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import CHILDREN, Change, Failure, Job, Wait
+from detent.core.job import APPROVAL, CHILDREN, Change, Failure, Job, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Succeeded, Waits
 from detent.engine import Settlement
 from detent.ports.claims import Claimed
@@ -21,13 +22,18 @@ from .snapshot import JOBS, SPAN_SECONDS
 
 SIGNAL = "go"
 JOB_TYPE = "task"
+QUESTION = "approval"
+WAITS_FOR_CHILD = "children"
 GRACE_OVER = Cancelled("forced at the end of the grace")
 OUTCOMES: dict[str, Outcome] = {
     "success": Succeeded("1"),
     "failure": Failed(Failure("BROKEN", "the handler failed", "Broken", True)),
     "permanent failure": Failed(Failure("HOPELESS", "the handler gave up", "Hopeless", False)),
     "wait": Waits(Wait(SIGNAL, timeout=int(SPAN_SECONDS * 1_000_000))),
-    "wait for its child": Waits(Wait("children", kind=CHILDREN, children=(JOBS[1],))),
+    "wait for its child": Waits(Wait(WAITS_FOR_CHILD, kind=CHILDREN, children=(JOBS[1],))),
+    "wait for its approval": Waits(
+        Wait(QUESTION, APPROVAL, int(SPAN_SECONDS * 1_000_000), approval=make_approval_request("?", 1, (), 2, "reject"))
+    ),
     "cancel": GRACE_OVER,
     "stop": Stopped(),
 }

@@ -21,8 +21,10 @@ from .worker_memory import (
     restore_state,
 )
 
-CHILD_ENQUEUED = 5
-"""The stage of a handler that has enqueued its child."""
+CHILD_ENQUEUED, UNDECIDED = 5, 6
+"""The stages of a handler that has enqueued its child, and of one that has found no decision of its approval."""
+_MAY_WAIT = {CHILD_ENQUEUED: ["wait for its child"], UNDECIDED: ["wait for its approval"]}
+"""Stage of a handler -> further outcomes."""
 MAX_UNSETTLED = 2
 """Results a worker may hold that no store call has taken. It bounds the search; a real worker has no such limit."""
 
@@ -59,7 +61,7 @@ class WorkerSteps:
         steps = [] if memory == NEW_WORKER else [WorkerStep("dies and restarts", NEW_WORKER)]
         unsettled = len(memory.finished) + len(memory.call.settled if memory.call else ())
         for held in memory.held if unsettled < MAX_UNSETTLED else ():
-            for outcome in [*self._outcomes, "wait for its child"] if held.stage == CHILD_ENQUEUED else self._outcomes:
+            for outcome in [*self._outcomes, *_MAY_WAIT.get(held.stage, ())]:
                 state = self._restore(memory)
                 state.handler_ended(JOBS[held.job], held.token, OUTCOMES[outcome])
                 after = capture_memory(state, memory, memory.call, (LeaseRef(held.job, held.token),))
