@@ -1,11 +1,17 @@
 """One browser per package, one server per module."""
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from dashboard.site import CHROMIUM_ARGUMENTS, NO_BROWSER, Site, find_chromium, running_site
+
+TEST_SECONDS, DRILL_SECONDS = 200.0, 2_600.0
+"""Less than the timeout of faulthandler, which ends the whole run."""
 
 
 @pytest.fixture(scope="package")
@@ -19,6 +25,28 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         yield launched
         launched.close()
+
+
+@pytest.fixture(autouse=True)
+def _bounded(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Kill the browser of a test that takes too long.
+
+    Opening and closing pages and evaluating scripts have no timeout of their own: they would wait forever for a browser
+    that does not answer. With the browser gone they raise, and the test fails with the line it waited in.
+    """
+    if "browser" not in request.fixturenames:
+        yield
+        return
+    session = request.getfixturevalue("browser").new_browser_cdp_session()
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    (pid,) = (process["id"] for process in processes if process["type"] == "browser")
+    seconds = DRILL_SECONDS if request.node.get_closest_marker("drill") else TEST_SECONDS
+    watchdog = threading.Timer(seconds, os.kill, (pid, signal.SIGKILL))
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.cancel()
 
 
 @pytest.fixture(scope="module")

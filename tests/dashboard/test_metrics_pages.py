@@ -88,9 +88,11 @@ def test_what_runs_now_has_elapsed_time_progress_and_workers(site: Site, tmp_pat
     expect(running).to_contain_text("4,000 of 10,000 rows")
     expect(running.locator("time[data-elapsed]")).to_contain_text("s")
     expect(page.locator("section", has_text="Workers").locator("tbody tr")).not_to_have_count(0)
+    jobs = site.sign_in("ana", "jobs?q=queue:gates")
+    expect(jobs.locator(row(jobs, job)).locator("progress")).to_have_attribute("value", "40")
     gate.touch()
     expect(running).to_have_count(0)
-    assert_no_errors(page)
+    assert_no_errors(page, jobs)
 
 
 def test_a_tenant_has_an_overview_and_a_menu_of_its_own(site: Site) -> None:

@@ -200,12 +200,15 @@ def test_a_worker_is_drained(site: Site) -> None:
         worker_row = row(page, "second")
         expect(worker_row).to_contain_text("1 / ")
         expect(worker_row.locator(".badge")).to_have_text("Working")
+        queues = site.sign_in("ana", "queues")
+        expect(row(queues, "second").locator(".badge")).to_have_text("Active")
         worker_row.locator("[data-action=drain]").click()
         submit_dialog(page, reason="a new release")
         expect(last_toast(page)).to_contain_text("Command sent")
         expect(worker_row).to_contain_text("ana")
         expect(worker_row.locator("[data-action]")).to_have_count(0)
         expect(worker_row.locator(".badge")).to_have_text("Draining")
+        expect(row(queues, "second").locator(".badge")).to_have_text("Draining")
         assert worker.poll() is None and site.call("GET", f"jobs/{job}")["phase"] == "leased"
         gate.touch()
         assert worker.wait(30) == 0

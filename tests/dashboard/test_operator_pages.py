@@ -197,6 +197,24 @@ def test_workers_are_listed_stopped_and_vanish(site: Site) -> None:
     assert_no_errors(page, viewer)
 
 
+def test_a_worker_over_http_is_drained(site: Site) -> None:
+    job = site.submit("remote", queue="remote")
+    claim = {"worker": "node-1", "job_types": ["remote"], "limit": 1}
+    [claimed] = site.call("POST", "worker/claim", claim)["jobs"]
+    page = site.sign_in("ana", "workers")
+    remote = row(page, "node-1")
+    expect(remote).to_contain_text("1 / 1")
+    remote.locator("[data-action=drain]").click()
+    submit_dialog(page, reason="a new release")
+    expect(remote).to_contain_text("Drain · ana")
+    site.submit("remote", queue="remote")
+    assert site.call("POST", "worker/claim", claim)["jobs"] == []
+    heartbeat = site.call("POST", "worker/heartbeat", {"worker": "node-1", "held": {job: claimed["token"]}})
+    assert heartbeat["command"] == "drain"
+    expect(remote).to_contain_text("1 / 1")
+    assert_no_errors(page)
+
+
 def test_a_page_without_its_data_says_so_and_tries_again(site: Site) -> None:
     for path in ("webhooks", "alerts", "schedules", "workers"):
         page = site.sign_in("boss", "contracts")

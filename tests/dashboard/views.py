@@ -197,6 +197,7 @@ OPENED = (
     _open("signal", "/jobs/{job_id}", dialog("[data-action=signal]"), "jobs/{waiting}"),
     _open("cancel", "/jobs/{job_id}", dialog("[data-action=cancel]"), "jobs/{waiting}"),
     _open("requeue_job", "/jobs/{job_id}", dialog("[data-action=requeue]"), "jobs/{failed}"),
+    _open("enqueue_without_type", "/enqueue", nothing),
     _open("approve", "/approvals", dialog("[data-action=approve]")),
     _open("reject", "/approvals", dialog("[data-action=reject]")),
     _open("requeue_group", "/dead-letters", dialog("[data-action=requeue-group]")),
@@ -284,7 +285,7 @@ def add_data(site: Site) -> dict[str, str]:
         "waiting": site.submit("order", {"number": 7}, queue="orders"),
         "running": site.submit("import", {"gate": str(site.folder / "never"), "rows": 12}, queue="imports"),
         "workflow": site.submit("fan-out", {"parts": 60}, queue="imports"),
-        "unserved": site.submit("invoice", {"number": 7}, queue="billing", tenant_id="a"),
+        "unserved": site.submit("shipping", {"number": 7}, queue="billing", tenant_id="a"),
     }
     site.submit("release", {"version": "1.4"}, queue="orders")
     site.submit("count", {"gate": str(site.folder / "never")}, queue="gates")

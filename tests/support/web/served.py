@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import detent
 
+START_SECONDS = 120.0
 SOURCES = str(Path(detent.__file__).parent.parent)
 
 
@@ -34,7 +36,16 @@ def serving(folder: Path, url: str, *arguments: str, **environment: str) -> Iter
 
 
 def first_json(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """The first JSON object that the process prints, over several lines."""
+    """The first JSON object that the process prints, over several lines. A process that prints none is killed."""
+    watchdog = threading.Timer(START_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        return _read_json(process)
+    finally:
+        watchdog.cancel()
+
+
+def _read_json(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     text = ""
     while True:
