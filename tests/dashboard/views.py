@@ -131,6 +131,7 @@ def _verified(page: Page) -> None:
 
 def _purchase(page: Page) -> None:
     """All fields open, and the problems of some."""
+    expect(page.locator("select.mode").first).to_be_visible()
     for mode in page.locator("select.mode").all():
         mode.select_option("value")
     page.get_by_role("button", name="Add to lines").click()
