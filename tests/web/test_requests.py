@@ -52,7 +52,7 @@ async def test_every_get_route_serves_head(api: Api) -> None:
 
 async def test_a_preview_has_the_cron_expression_in_words(api: Api) -> None:
     preview = (await api.open.post(f"{API}/schedules/preview?count=2", json={"cron": "30 3 * * *"})).json()
-    assert preview["in_words"] == {"en": "every day at 03:30", "zh": "每天 03:30"} and len(preview["fires"]) == 2
+    assert preview["in_words"] == {"en": "every day at 03:30", "zh": "每天 03:30"} and len(preview["items"]) == 2
     assert (await api.open.post(f"{API}/schedules/preview", json={"every": "1h"})).json()["in_words"] == {}
     assert code(await api.open.post(f"{API}/schedules/preview", json={"cron": "30 x"}), 422) == "SCHEDULE_INVALID"
 

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from detent.web.http.route import ApiRoute
 from detent.web.openapi.examples import EXAMPLES
@@ -110,6 +111,26 @@ async def test_the_examples_of_the_document_are_accepted(api: Api) -> None:
         allowed = (200, 201) if not path.endswith(held) else (200, 201, 400, 404, 409, 422)
         assert answer.status_code in allowed, (name, answer.text)
         assert answer.json().get("code") != "INPUT_INVALID", (name, answer.text)
+
+
+def test_every_answer_has_an_example_that_its_schema_allows() -> None:
+    examples = 0
+    for name, row in operations().items():
+        answers = [row["responses"][status] for status in ("200", "201") if status in row["responses"]]
+        assert answers or set(row["responses"]) & {"204", "202"}, name
+        for media, content in ((m, c) for answer in answers for m, c in answer.get("content", {}).items()):
+            assert content["example"] not in (None, "", {}), (name, media)
+            examples += 1
+            if media == "application/json":
+                schema = {**content["schema"], "components": DOCUMENT["components"]}
+                errors = [error.message for error in Draft202012Validator(schema).iter_errors(content["example"])]
+                assert not errors, (name, errors)
+    assert examples >= len(operations()) - 2
+
+
+async def test_the_page_of_the_document_shows_an_answer_for_every_operation(api: Api) -> None:
+    page = (await api.open.get("/docs")).text
+    assert page.count('<pre class="answer">') >= len(operations()) - 2
 
 
 async def test_unknown_and_repeated_query_parameters_are_refused_everywhere(api: Api) -> None:

@@ -54,6 +54,7 @@ def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any
                 "roles": operation[ROLES],
                 "summary": operation["summary"],
                 "example": _example(method, path, operation),
+                "answer": _answer(operation),
                 "description": operation.get("description") or operation["summary"],
                 "rows": list(_operation_rows(operation, document["components"]["responses"])),
             }
@@ -70,6 +71,15 @@ def _example(method: str, path: str, operation: dict[str, Any]) -> str:
     if body is not None:
         parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
     return " ".join([*parts, shlex.quote(f"127.0.0.1:8400{path}")])
+
+
+def _answer(operation: dict[str, Any]) -> str:
+    """The example of the answer to a request that succeeds; empty if it has no body."""
+    contents = [
+        part for status in ("200", "201") for part in operation["responses"].get(status, {}).get("content", {}).values()
+    ]
+    example = contents[0]["example"] if contents else ""
+    return example if isinstance(example, str) else json.dumps(example, ensure_ascii=False, indent=2)
 
 
 def _operation_rows(operation: dict[str, Any], shared: dict[str, Any]) -> Iterator[Row]:

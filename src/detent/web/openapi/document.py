@@ -14,7 +14,7 @@ from detent.core.options.job_options import JobOptions
 from detent.core.options.option import NAME, REST, JsonSchema, options_of
 from detent.version import __version__
 
-from .examples import EXAMPLES
+from .examples import EXAMPLES, answer_example
 from .schemas import HEADERS, IDEMPOTENCY_KEY, PROBLEM_MEDIA, PROBLEMS, ROLES, Problem
 
 SUBMISSION_OPTIONS = options_of(JobOptions, REST)
@@ -65,6 +65,7 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
         _add_headers(operation)
         if operation["operationId"] in EXAMPLES:
             operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[operation["operationId"]]
+        _add_answer_examples(operation, schemas)
         if is_open:
             operation.pop("security", None)
     return openapi
@@ -103,6 +104,15 @@ def _add_headers(operation: dict[str, Any]) -> None:
             more = ["ETag"] if "304" in operation["responses"] else []
             more += ["Location"] if status in ("200", "201") and operation["operationId"] in _CREATES else []
             response["headers"] = _headers(*names, *more)
+
+
+def _add_answer_examples(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+    for response in operation["responses"].values():
+        contents = response.get("content", {})
+        if contents.get("application/json") == {"schema": {}}:
+            del contents["application/json"]  # FastAPI adds it to answers that are not JSON
+        for media, content in contents.items():
+            content.setdefault("example", answer_example(media, content.get("schema", {}), schemas))
 
 
 def _headers(*names: str) -> dict[str, Any]:
