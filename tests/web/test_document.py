@@ -20,7 +20,7 @@ REFUSED_BY_VALUE = {
     "/bulk/|/dlq/(requeue|discard)$": "ids beside a filter, besides what a filter may not have",
     "/series": "two of queue, job_type and tenant_id",
     "/jobs$|/jobs/bulk$|/tasks$|/worker/children$": "a deadline in the past, and what a declared payload may not have",
-    r"/jobs/\\{job_id\\}|/tasks/\\{task_id\\}": "a task_id that two contracts have; what the contract of the job has",
+    r"/jobs/\{job_id\}|/tasks/\{task_id\}": "a task_id that two contracts have; what the contract of the job has",
     "/internal/jobs/[^/]+/run$": "force_fail beside transient_fail",
     "/limits|/tokens$": "tenant beside another tenant_id; which roles can be bound to a tenant or to queues",
     "/webhooks": "whether a URL may be called, and the names of stored contracts",

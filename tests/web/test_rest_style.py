@@ -23,7 +23,8 @@ def operations() -> dict[str, dict[str, Any]]:
 
 
 def answer_schema(operation: dict[str, Any]) -> Any:
-    reference = operation["responses"]["200"]["content"]["application/json"]["schema"].get("$ref", "")
+    content = operation["responses"]["200"]["content"].get("application/json", {"schema": {}})
+    reference = content["schema"].get("$ref", "")
     return SCHEMAS.get(reference.rpartition("/")[2], {})
 
 
