@@ -1,13 +1,16 @@
 """Clients that openapi-typescript and openapi-python-client generate from docs/openapi.json compile and work.
 
-Drills: both generators are installed into a temporary folder. openapi-python-client is no development dependency,
-because it needs an older typer.
+Drills, except for the first test: both generators are installed into a temporary folder. openapi-python-client is no
+development dependency, because it needs an older typer.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from detent.cli import run
 from support.web.openapi_file import PATH
 from support.web.served import serving
 
-pytestmark = pytest.mark.drill
+DOCUMENT = json.loads(PATH.read_text("utf-8"))
 TYPESCRIPT_CLIENT = Path(__file__).parent / "clients" / "client.ts"
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"
 NODE_PACKAGES = ["openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@20"]
@@ -72,6 +75,37 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], *client: str) -> Non
     assert datetime.fromisoformat(printed["created"]).tzinfo is not None
 
 
+def parts_of(part: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a part of the document."""
+    if isinstance(part, dict):
+        yield part
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from parts_of(inner)
+
+
+def assert_distinct(names: Iterable[str], where: str) -> None:
+    """Generators make names of classes, modules and members of them: without case and punctuation."""
+    counts = Counter(re.sub(r"[^a-z0-9]", "", name.lower()) for name in names)
+    assert "" not in counts and max(counts.values(), default=1) == 1, (where, counts.most_common(2))
+
+
+def test_generators_can_name_what_the_document_has() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert_distinct(schemas, "schemas")
+    for name, schema in schemas.items():
+        assert_distinct(schema.get("properties", {}), name)
+    operations = [operation for path in DOCUMENT["paths"].values() for operation in path.values()]
+    assert_distinct([operation["operationId"] for operation in operations], "operations")
+    for part in parts_of(DOCUMENT):
+        if isinstance(part.get("$ref"), str):
+            target: Any = DOCUMENT
+            for key in part["$ref"].removeprefix("#/").split("/"):
+                target = target[key]
+        if isinstance(part.get("enum"), list):
+            assert_distinct([value for value in part["enum"] if isinstance(value, str) and value], str(part["enum"]))
+
+
+@pytest.mark.drill
 def test_a_typescript_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not shutil.which("npm"):
         pytest.skip("npm is not installed")
@@ -84,6 +118,7 @@ def test_a_typescript_client(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     check(tmp_path, capsys, "node", "client.js")
 
 
+@pytest.mark.drill
 def test_a_python_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output_of(tmp_path, sys.executable, "-m", "venv", "generator")
     python = tmp_path / "generator" / "bin" / "python"

@@ -4,6 +4,9 @@ of answers, which are made from their schemas."""
 from collections.abc import Mapping
 from typing import Any
 
+from detent.core.contract.builtin import CONTRACTS, DEFAULT
+from detent.core.contract.model import Phase
+
 _LEASE = {"job_id": "01a1dd37-0000-7000-8000-000000000000", "token": "the-token-from-claim"}
 EXAMPLES: dict[str, Any] = {
     "submitJob": {"job_type": "charge", "queue": "billing", "payload": {"order_id": 7}, "idempotency_key": "order-7"},
@@ -31,32 +34,13 @@ EXAMPLES: dict[str, Any] = {
 }
 
 _JOB_ID, _OTHER_ID = _LEASE["job_id"], "01a1dd37-0000-7000-8000-000000000001"
+_STATUS = {phase: status for status, phase in reversed(list(CONTRACTS[DEFAULT].statuses.items()))}
 _TIME = "2030-01-31T12:00:00.000000Z"
-_NULL = frozenset(
-    [
-        "next_cursor",
-        "searched_until",
-        "error",
-        "last_error",
-        "command",
-        "error_code",
-        "error_message",
-        "result",
-        "finished_at",
-        "scheduled_at",
-        "schedule_type",
-        "idempotency_scope",
-        "backoff",
-        "deadline",
-        "task_id",
-        "parent_id",
-        "dlq_id",
-        "requeued_from",
-        "failing_since",
-        "retry_at",
-        "revoked_at",
-    ]
-)
+_NULL = {
+    *("next_cursor", "searched_until", "command", "error", "last_error", "error_code", "error_message", "result"),
+    *("finished_at", "scheduled_at", "schedule_type", "idempotency_scope", "backoff", "deadline", "task_id"),
+    *("parent_id", "dlq_id", "requeued_from", "failing_since", "retry_at", "revoked_at"),
+}
 """Fields that are null in examples of answers, where their schema allows it: the job of the examples runs."""
 _VALUES: dict[str, Any] = {
     **dict.fromkeys(("id", "job_id", "last_job_id", "requeued_as", "effect_root", "last_id"), _JOB_ID),
@@ -90,9 +74,9 @@ _VALUES: dict[str, Any] = {
     "reason": "checked with the customer",
     "result": {"receipt": "r-1"},
     "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-    "source": "queued",
-    "status": "running",
-    "target": "running",
+    "source": _STATUS[Phase.CLAIMABLE],
+    "status": _STATUS[Phase.LEASED],
+    "target": _STATUS[Phase.LEASED],
     "task_id": "invoice-2030-01",
     "tenant_id": "default",
     "token": "the-token-from-claim",
@@ -102,10 +86,10 @@ _VALUES: dict[str, Any] = {
 }
 """Field -> the value that examples of answers have in it, unless its schema has another type."""
 _TEXTS = {
-    "application/x-ndjson": f'{{"id":"{_JOB_ID}","job_type":"charge","status":"succeeded"}}\n',
-    "text/csv": f"id,job_type,status\r\n{_JOB_ID},charge,succeeded\r\n",
+    "application/x-ndjson": f'{{"id":"{_JOB_ID}","job_type":"charge","queue":"billing"}}\n',
+    "text/csv": f"id,job_type,queue\r\n{_JOB_ID},charge,billing\r\n",
     "text/html": "<!doctype html>",
-    "text/plain": 'detent_jobs{contract="standard",status="queued"} 3\n',
+    "text/plain": "detent_alerts 1\n",
 }
 _TYPES: dict[str, Any] = {
     "string": str,
