@@ -2,6 +2,9 @@
 
 import ast
 import json
+import os
+import re
+import resource
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from support.proof.mutation_run import SURVIVED, explained, run
 SHARE = 0.9
 RECORDED = Path(__file__).with_name("mutation_result.json")
 """The result of the last drill, written by it."""
+PAGE = Path(__file__).parents[2] / "docs" / "understand" / "guarantees.md"
 
 
 @pytest.mark.long
@@ -76,9 +80,19 @@ def test_the_draw_covers_every_module_and_explanations_name_mutants() -> None:
     assert all(explained().values())
 
 
+def test_the_guarantees_page_has_the_recorded_result() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    text = " ".join(PAGE.read_text().split())
+    match = re.search(r"of (\d+) mutants, (\d+) are killed and (\d+) survive", text)
+    assert match, "the sentence with the result"
+    assert [int(number) for number in match.groups()] == [recorded[name] for name in ("mutants", "killed", "survived")]
+    assert recorded["mutants"] == COUNT and recorded["killed"] >= SHARE * COUNT
+
+
 @pytest.mark.drill
 def test_five_hundred_mutants(tmp_path: Path) -> None:
-    results = run(draw(COUNT), tmp_path / "run")
+    """$MUTATION_FOLDER: keeps the measured tests for the next run, for as long as the mutated modules stay the same."""
+    results = run(draw(COUNT), Path(os.environ.get("MUTATION_FOLDER") or tmp_path / "run"))
     survivors = [mutant for mutant, result in results.items() if result in SURVIVED]
     killed = len(results) - len(survivors)
     modules = {
@@ -91,6 +105,8 @@ def test_five_hundred_mutants(tmp_path: Path) -> None:
     }
     recorded = {"mutants": len(results), "killed": killed, "survived": len(survivors), "modules": modules}
     RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"\n{(usage.ru_utime + usage.ru_stime) / 60:.1f} minutes of CPU time")
     print(json.dumps(recorded, indent=1), *(f"{results[mutant]}: {mutant.name}" for mutant in survivors), sep="\n")
     assert killed >= SHARE * COUNT == SHARE * len(results)
     assert not {mutant.name for mutant in survivors} - explained().keys(), "survivors that nobody has explained"

@@ -18,7 +18,7 @@ from .mutants import MODULES, Mutant, path
 
 Line = tuple[str, int]
 """Module and line number."""
-CPU_OF_A_MUTANT = float(os.environ.get("MUTATION_CPU") or 3)
+CPU_OF_A_MUTANT = 6.0
 """Seconds. A mutant is shown the cheapest tests that execute its lines, up to this much CPU time."""
 CPU_OF_ANOTHER_CASE = 0.002
 """Seconds by which another case of the same test is put back."""

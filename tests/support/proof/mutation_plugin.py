@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from support.proof.mutants import Mutant, all_mutants, patch
 from support.proof.mutation_forks import PROCESSES, in_forks
@@ -26,8 +26,15 @@ AT_IMPORT, UNREACHED = "at import", "no test executes it"
 _failed: list[str] = []
 _only: dict[str, float] = {}
 """Name of a test -> its seconds; if not empty, these tests run, the cheapest first."""
-# An example that fails is not made smaller, and not stored for the next mutant.
-settings.register_profile("mutation", phases=(Phase.explicit, Phase.generate), database=None, max_examples=25)
+# An example that fails is not made smaller, and not stored for the next mutant. A busy machine kills no mutant.
+settings.register_profile(
+    "mutation",
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 settings.load_profile("mutation")
 _import_trace = Trace()
 if "MUTATION" in os.environ:

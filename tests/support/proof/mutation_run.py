@@ -53,6 +53,7 @@ def run(mutants: Iterable[Mutant], folder: Path, files: Sequence[str] = CHOSEN) 
     numbers = {mutant: number for number, mutant in enumerate(all_mutants())}
     wanted = {numbers[mutant]: mutant for mutant in mutants}
     folder.mkdir(exist_ok=True)
+    (folder / "results").unlink(missing_ok=True)
     (folder / "numbers").write_text(json.dumps(sorted(wanted)))
     _python(["-m", "pytest", *_OPTIONS, f"--basetemp={folder / 'warm'}", *_paths(files)], folder)
     results = _results(folder)
