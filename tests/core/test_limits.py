@@ -144,7 +144,7 @@ LIMITS = [
         {"queue": "mail", "job_type": "send", "tenant": "acme", "key": "k", "rate": (10, 0.5)},
         ("mail", "send", "acme", "k", ""),
         "queue mail, type send, tenant acme, key k",
-        {"queue": "mail", "job_type": "send", "tenant": "acme", "key": "k", "rate": 10, "period_seconds": 0.5},
+        {"queue": "mail", "job_type": "send", "tenant_id": "acme", "key": "k", "rate": 10, "period_seconds": 0.5},
     ),
     ({"queue": "q", "concurrency": 1_000_000_000}, ("q", "", "", "", ""), "queue q",
      {"queue": "q", "concurrency": 1_000_000_000}),
@@ -167,7 +167,7 @@ def test_a_limit_is_made_described_and_shown(
     options: dict[str, Any], scope: tuple[str, ...], description: str, shown: dict[str, Any]
 ) -> None:
     limit = make_limit(**options)
-    names = ("queue", "job_type", "tenant", "key", "per", "concurrency", "rate", "period_seconds")
+    names = ("queue", "job_type", "tenant_id", "key", "per", "concurrency", "rate", "period_seconds")
     assert (limit.scope, limit.describe()) == (scope, description)
     assert limit.as_dict() == dict.fromkeys(names) | shown
 

@@ -20,7 +20,7 @@ _NAME, _SURROGATE = re.compile(PRINTABLE), re.compile("[\ud800-\udfff]")
 
 def is_name(value: Any) -> bool:
     """Whether it is text without control characters that is not blank. Half a surrogate pair is not text."""
-    return isinstance(value, str) and bool(_NAME.search(value)) and not _SURROGATE.search(value)
+    return isinstance(value, str) and bool(_NAME.fullmatch(value)) and not _SURROGATE.search(value)
 
 
 def integer(low: int, high: int) -> JsonSchema:
