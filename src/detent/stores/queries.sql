@@ -211,7 +211,7 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 SELECT {dead_columns} FROM detent.dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: dead_letters_by_id
-SELECT {dead_columns} FROM detent.dead_letters WHERE id IN (SELECT value FROM {texts:ids}) ORDER BY id DESC;
+SELECT {dead_columns} FROM detent.dead_letters WHERE id {any:SELECT value FROM {texts:ids}} ORDER BY id DESC;
 
 -- name: dead_letter_window
 -- As job_window: reads at most :scan dead letters along the primary key.
@@ -253,7 +253,7 @@ ON CONFLICT (error_group, tenant_id) DO NOTHING;
 
 -- name: error_first_seen
 SELECT error_group, min(first_at) FROM detent.error_groups
-WHERE error_group IN (SELECT value FROM {texts:groups}) AND {where} GROUP BY error_group;
+WHERE error_group {any:SELECT value FROM {texts:groups}} AND {where} GROUP BY error_group;
 
 -- name: put_job_error
 INSERT INTO detent.job_errors (error_code, job_id) VALUES (:error_code, {uuid:CAST(:job_id AS text)})

@@ -8,8 +8,8 @@ SELECT {raw_columns} FROM detent.jobs WHERE parent_id = :parent_id AND parent_id
 ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: awaiting_approval
--- Jobs that wait for an approval, oldest first.
-SELECT {columns} FROM detent.awaiting_approval JOIN detent.job_list USING (id) WHERE {where} ORDER BY id LIMIT :limit;
+-- Jobs that wait for an approval, oldest first. A plain join may walk all jobs beside them.
+SELECT {columns} FROM (SELECT j.* FROM detent.awaiting_approval w {join_job:w.id}) AS looked WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: verify_asking
 -- Jobs that wait for an approval without an open one.
