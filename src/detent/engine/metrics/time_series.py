@@ -27,7 +27,7 @@ TOTALS = 0
 MAX_SUBJECTS = {"all": 1, "queue": 1_000, "job_type": 1_000, "tenant": 1_000, "group": 200}
 """How many subjects of a kind have slots of their own; the others share one."""
 ALL = Subject("all", "*")
-_TARGET_EVENTS = 5_000
+_TARGET_EVENTS = 20_000
 _DROP_SECONDS = 300
 
 
