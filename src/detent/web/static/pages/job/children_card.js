@@ -74,7 +74,6 @@ export function childrenCard(jobPath) {
     !chosen || (chosen === "unfinished" ? item.phase !== "final" : `${item.contract}/${item.status}` === chosen);
 
   function draw() {
-    title.textContent = t("job.children", { n: total });
     drawShapes();
     drawChips();
     const isGraph = shape === "graph";
@@ -172,6 +171,7 @@ export function childrenCard(jobPath) {
     total = summary.total;
     counts = summary.counts;
     isLive = counts.some(({ phase }) => phase !== "final");
+    title.textContent = t("job.children", { n: total });
     node.hidden = total === 0;
   }
 
