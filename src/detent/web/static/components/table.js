@@ -15,9 +15,10 @@ const FIRST_ROWS = 50, MORE_ROWS = 200;
  * @template Item
  * @param {string} label
  * @param {(Column<Item> | false)[]} optionalColumns
+ * @param {number} [firstRows] Infinity for a list that has pages of its own
  * @returns {Table<Item>}
  */
-export function table(label, optionalColumns) {
+export function table(label, optionalColumns, firstRows = FIRST_ROWS) {
   const columns = optionalColumns.filter((column) => column !== false);
   const body = h("tbody");
   const heads = columns.map((column) => h("th", { scope: "col", class: column.class }, column.head ?? column.label));
@@ -28,7 +29,7 @@ export function table(label, optionalColumns) {
     h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads)), body),
     more,
   );
-  let most = FIRST_ROWS;
+  let most = firstRows;
   /** @type {(item: Item) => HTMLElement} */
   const row = (item) =>
     h(

@@ -56,7 +56,7 @@ export function childrenCard(jobPath) {
       cell: ({ started_at, finished_at }) =>
         started_at && finished_at ? formatDuration(millisecondsBetween(started_at, finished_at)) : null,
     },
-  ]);
+  ], Infinity);
   const list = h("div", {}, rows.node, more);
   const node = h(
     "section",
