@@ -43,12 +43,7 @@ CONFIG += f"""
 [[operations]]
 include-path-regex = '{WAITING}'
 checks.max_response_time = 25
-
-[[operations]]
-include-path-regex = '/queues/.+/(pause|resume)$'
-checks.unsupported_method.enabled = false
 """
-"""The last one: GET of this path is another operation, the queue whose name ends in /pause."""
 
 
 def explore(folder: Path, url: str, capsys: pytest.CaptureFixture[str], *options: str) -> str:

@@ -81,7 +81,7 @@ async def list_queues(request: ApiRequest) -> operations.QueueList:
     return (await request.engine.stats.queues(await read_backlog(request))).queues_view()
 
 
-@router.route_for("GET", "/queues/{name:path}", Power.READ, shared="a queue")
+@router.route_for("GET", "/queues/{name}", Power.READ, shared="a queue")
 async def get_queue(request: ApiRequest, name: TargetName) -> operations.QueueDetail:
     """A queue: its state, what runs now with its progress, the workers that serve it, its limits. 404 NOT_FOUND."""
     return await request.engine.stats.queue(name, await read_backlog(request))
@@ -94,7 +94,7 @@ async def list_job_types(request: ApiRequest) -> list[operations.JobType]:
     return cast(list[operations.JobType], stats.groups("job_type"))
 
 
-@router.route_for("GET", "/job-types/{name:path}", Power.READ, shared="a job type")
+@router.route_for("GET", "/job-types/{name}", Power.READ, shared="a job type")
 async def get_job_type(request: ApiRequest, name: TargetName) -> operations.JobTypeDetail:
     """A job type: its state, what runs now with its progress, the workers that run it, its limits. 404 NOT_FOUND."""
     return await request.engine.stats.job_type(name, await read_backlog(request))

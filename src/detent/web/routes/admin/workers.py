@@ -35,7 +35,7 @@ async def list_recoveries(request: ApiRequest) -> list[operations.WorkerRecovery
     return [recovery.view() for recovery in await request.engine.workers.recoveries()]
 
 
-@router.route_for("GET", "/workers/{worker_id:path}", Power.READ, shared="a worker")
+@router.route_for("GET", "/workers/{worker_id}", Power.READ, shared="a worker")
 async def get_worker(request: ApiRequest, worker_id: WorkerId) -> operations.WorkerDetail:
     """A worker: what it runs now with its progress, its load, and what it has done lately. 404 WORKER_NOT_FOUND."""
     return await request.engine.workers.detail(worker_id)
