@@ -68,6 +68,7 @@ async def test_names_with_slashes_are_encoded_in_paths(api: Api) -> None:
     assert (await api.open.delete(f"{API}/tenants/{name}")).json() == {"tenant_id": ODD_NAME, "removed": True}
     assert (await api.open.post(f"{API}/queues/{name}/pause")).json()["name"] == ODD_NAME
     assert code(await api.open.get(f"{API}/queues/{name}/pause"), 405) == "METHOD_NOT_ALLOWED"
+    assert (await api.open.request("OPTIONS", f"{API}/jobs/bulk")).headers["allow"] == "POST"
     task = await api.open.post(f"{API}/tasks", json={"task_id": ODD_NAME})
     assert (await api.open.get(task.headers["location"])).json()["task_id"] == ODD_NAME
     assert (await api.open.get(f"{API}/tasks/{name}/events")).status_code == 200

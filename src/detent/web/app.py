@@ -1,5 +1,6 @@
 """The ASGI application: REST API and dashboard, served alone or mounted in another application."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -77,9 +78,15 @@ async def _problem_response(request: Request, error: Exception) -> Response:
     return response
 
 
+def _fixed_length(route: ApiRoute) -> int:
+    """The length of the path without its parameters."""
+    return len(re.sub(r"\{.*?\}", "", route.path))
+
+
 def _methods(request: Request) -> set[str]:
-    """The methods of the routes that match this path."""
+    """The methods of the routes that match this path. /jobs/bulk takes precedence over /jobs/{job_id}."""
     routes = [route for route in request.app.router.routes if isinstance(route, ApiRoute)]
     matching = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
-    methods = {method for route in matching for method in route.methods or ()}
+    most = max(map(_fixed_length, matching), default=0)
+    methods = {method for route in matching if _fixed_length(route) == most for method in route.methods or ()}
     return methods | ({"HEAD"} if "GET" in methods else set())
