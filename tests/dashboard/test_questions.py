@@ -86,7 +86,7 @@ def test_throughput_of_one_queue(site: Site) -> None:
     visitor.menu("queues")
     expect(visitor.page.locator("tr[data-key=busy] .spark")).to_contain_text("/min", timeout=60_000)
     visitor.click("tr[data-key=busy] a")
-    expect(visitor.page.locator(".tile", has_text="Finished").locator("b")).not_to_have_text("0/min")
+    expect(visitor.page.locator(".tile", has_text="Finished").locator("b")).not_to_have_text("0/min", timeout=60_000)
     expect(visitor.page.locator("#series svg.chart").first).to_be_visible()
     visitor.leave()
 

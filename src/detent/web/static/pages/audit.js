@@ -68,7 +68,7 @@ function build(root) {
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
     { label: t("col.reason"), cell: ({ reason }) => reason },
     { label: t("col.data"), cell: dataCell },
-  ]);
+  ], Infinity);
   const label = t("audit.subject");
   const input = h("input", { type: "search", id: "filter", value: subject, placeholder: label, "aria-label": label });
   input.addEventListener("change", () => {

@@ -38,7 +38,7 @@ function edgesCard(contract) {
     { label: t("contracts.event"), cell: ({ event }) => h("code", {}, event) },
     { label: t("contracts.target"), cell: ({ target }) => target },
     { label: t("contracts.move"), cell: ({ move }) => move ?? "–" },
-  ]);
+  ], Infinity);
   rows.show(contract.edges, ({ source, event, target, move }) => `${source} ${event} ${target} ${move}`);
   return card(t("contracts.edges"), rows.node);
 }

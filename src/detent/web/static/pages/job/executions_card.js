@@ -106,7 +106,7 @@ export function executionsCard(jobPath) {
       class: "number nowrap",
       cell: ({ bar, running }) => `${formatDuration(bar.to - bar.from)}${running ? " …" : ""}`,
     },
-  ]);
+  ], Infinity);
   rows.node.classList.add("gantt");
   const more = h("div", { class: "row" });
   const node = h(
