@@ -34,6 +34,37 @@ RECORD_FOCUS = """() => {
   });
 }"""
 """Records which elements get the focus, and which of them show no focus outline."""
+WORDS = {
+    "phase.claimable": ("Queued", "排队中"),
+    "phase.final": ("Finished", "已结束"),
+    "col.ready": ("Ready", "就绪"),
+    "col.scheduled": ("Scheduled", "已计划"),
+    "col.running": ("Running", "执行中"),
+    "queues.state.active": ("Active", "活跃"),
+    "alert.none": ("No alerts", "没有告警"),
+    "alert.resolved": ("Resolved", "已恢复"),
+    "alert.channel": ("Channel", "通知渠道"),
+    "alert.delivered": ("Delivered", "已送达"),
+    "job.state": ("State", "状态"),
+    "job.timeline": ("Timeline", "时间线"),
+    "job.details": ("Details", "详情"),
+    "job.integrity": ("Integrity check", "完整性校验"),
+    "action.abort": ("Abort", "中止"),
+    "confirm.requeue": ("Requeue as a new job?", "作为新任务重新入队？"),
+    "job.requeued-from": ("Requeued from", "重新入队自"),
+    "limits.applies-to": ("Applies to", "适用范围"),
+    "limits.concurrency": ("Max concurrent", "最大并发数"),
+    "limits.rate": ("Max starts per second", "每秒最大启动数"),
+    "approvals.count": ("{n} of {quorum} approvals", "已批准 {n}/{quorum}"),
+}
+"""The names of things that pages had other names for."""
+OLD_WORDS = re.compile(
+    r"^(due|later|held|over|told|told to|bounds|at once|facts|ended)$|ready or due|flowing|all quiet|\btold\b"
+    r"|where it stands|what happened|log sound|give (this|the) job up|make a new job|made from|begin a second"
+    r"|of \S+ missing|closes the door|token is over|asked in a way|\bfired? (at|by|of)\b|\bended as\b"
+    r"|(?<!dead )(?<!dead-)\bletters?\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 CUT = """() => [...document.querySelectorAll(".table-wrap, table.cards td, .preferences select, .tile, .badge")]
   .filter((node) => node.scrollWidth > node.clientWidth + 1 && node.checkVisibility())
   .map((node) => node.outerHTML.slice(0, 200))"""
@@ -57,6 +88,7 @@ def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[st
     for name, path in paths.items():
         site.open(page, path)
         expect(page.locator("h1")).to_be_visible()
+        assert OLD_WORDS.findall(page.inner_text("body")) == [], name
         for width in (360, 390, 1440, 1920):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
@@ -147,6 +179,16 @@ def test_both_languages_have_the_same_keys_and_placeholders() -> None:
         if english[key] == chinese[key] and re.search(r"[a-z]", _without_placeholders(english[key]))
     }
     assert same <= {"filter.phase"}, "not translated"
+
+
+def test_pages_use_the_words_of_the_field() -> None:
+    english, chinese = words("en"), words("zh")
+    assert {key: (english[key], chinese[key]) for key in WORDS} == WORDS
+    templates = {file.name: file.read_text() for file in (STATIC.parent / "templates").iterdir()}
+    for key, text in {**english, **templates}.items():
+        assert not OLD_WORDS.search(text), (key, text)
+    for key, text in english.items():
+        assert not (key.startswith("schedules.") and re.search(r"\bfir(e|es|ed|ing)\b", text)), (key, "a schedule runs")
 
 
 def test_every_rule_of_verify_is_translated() -> None:

@@ -24,6 +24,8 @@ LINES_THROUGH_BOXES = """() => [...document.querySelectorAll(".diagram .edge pat
   }
   return [...crossed].map((status) => `${edge.dataset.from} -> ${edge.dataset.to} through ${status}`);
 })"""
+FILLS_BY_STATUS = """boxes => Object.fromEntries(boxes.map((box) =>
+  [box.dataset.status, ["rect", ".dot"].map((part) => getComputedStyle(box.querySelector(part)).fill).join()]))"""
 ABOVE_THE_FOLD = "node => node.getBoundingClientRect().top < innerHeight - 40"
 
 
@@ -137,6 +139,9 @@ def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     boxes = page.locator(".graph a")
     expect(boxes).to_have_count(300)
     expect(page.locator(".graph a.bad")).to_have_count(30)
+    fills = boxes.evaluate_all(FILLS_BY_STATUS)
+    assert fills.keys() == {"succeeded", "failed", "parked"}
+    assert len(set(fills.values())) == 3, "each status has a colour of its own"
     scale = _scale(page)
     page.click("[data-zoom=in]")
     assert _scale(page) > scale

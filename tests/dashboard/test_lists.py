@@ -67,6 +67,10 @@ def test_progress_moves_in_the_list_and_on_the_job_page_without_a_reload(site: S
             while str(share) not in "".join(line.all_text_contents()):  # calls within a second are ignored
                 site.call("POST", "worker/progress", {**lease, "share": share, "message": f"{share} done"})
             expect(line.locator("progress")).to_have_attribute("value", str(int(share * 100)))
+        reported = pages[1].locator(".timeline-progress progress")
+        expect(reported).to_have_count(1)  # one row of the time line, however many reports
+        expect(reported).to_have_attribute("value", str(int(share * 100)))
+    expect(pages[1].locator(".timeline")).not_to_contain_text("progress")
     site.call("POST", "worker/settle", {**lease, "outcome": "succeed"})
 
 

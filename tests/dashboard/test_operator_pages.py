@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from dashboard.site import SECOND_WORKER_HANDLERS, Site, assert_no_errors, child_environment, running_site
+from dashboard.site import (
+    SECOND_WORKER_HANDLERS,
+    Site,
+    assert_no_errors,
+    child_environment,
+    running_site,
+    wait_until_drawn,
+)
 from dashboard.views import SETTINGS
 from support.waiting import until_now
 from support.webhook_receiver import Receiver
@@ -221,11 +228,19 @@ def test_a_page_without_its_data_says_so_and_tries_again(site: Site) -> None:
         page.route(
             f"**/api/v1/{path}*", lambda route: route.fulfill(status=503, json={"code": "STORE_DOWN", "detail": "x"})
         )
+        page.clock.install()
         page.goto(f"{site.root_url}/{path}")
+        expect(page.locator(".error-state")).to_contain_text("STORE_DOWN")
+        page.clock.pause_at(
+            page.evaluate("Date.now()") / 1000 + 60
+        )  # the page must not reload by itself before the click
         expect(page.locator(".error-state")).to_contain_text("STORE_DOWN")
         page.unroute(f"**/api/v1/{path}*")
         page.click(".error-state button")
-        expect(page.locator(".error-state")).to_have_count(0)
+        expect(page.locator("#page .skeleton")).to_be_visible()
+        page.clock.resume()
+        wait_until_drawn(page)
+        expect(page.locator("#page .skeleton, .error-state")).to_have_count(0)
         page.route(f"**/api/v1/{path}*", lambda route: route.abort())
         expect(page.locator(".banner.disconnected")).to_be_visible()  # what was drawn stays
         assert_no_errors(page)

@@ -38,7 +38,7 @@ RULES = {
     "retry-at-differs": "next_retry_at is set in exactly the statuses that the contract names, and equals due_at.",
     "wait-differs": "wait_name is the name in the data of the last event; a job that is not blocked has none.",
     "data-unreadable": "The data of an event is a JSON object.",
-    "key-missing": "A job owns the row of its key, unless it is made from its id, and of its task_id if that is a key.",
+    "key-missing": "A job owns the row of its key, unless derived from its id, and of its task_id if that is a key.",
     "key-taken": "The row of a job's key belongs to that job: no two jobs have the same key.",
     "key-stray": "Every row in keys belongs to a job that has this key.",
     "key-without-job": "Every row in keys belongs to a job that exists.",
