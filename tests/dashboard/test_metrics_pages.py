@@ -42,13 +42,20 @@ def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
     page.locator(row(page, "gates")).get_by_role("link", name="gates", exact=True).click()
     page.click("[data-action=pause]")
     page.click("dialog button[type=submit]")
-    expect(page.locator("#page")).to_contain_text("Paused")
+    badge = page.locator("#page .badge").first
+    expect(badge).to_have_text("Paused")
+    queues = site.sign_in("ana", "queues")
+    expect(queues.locator(row(queues, "gates")).locator(".badge")).to_have_text("Paused")
     page.click("[data-action=resume]")
-    expect(page.locator("#page")).to_contain_text("At its limit")
+    expect(badge).to_have_text("At its limit")
+    site.call("POST", "queues/gated/pause?kind=job_type", {"reason": "a new release"})
+    expect(badge).to_have_text("Paused")  # all its types are paused
+    site.call("POST", "queues/gated/resume?kind=job_type", {})
+    expect(badge).to_have_text("At its limit")
     site.call("POST", "limits/remove", {"queue": "gates"})
     gate.touch()
-    expect(page.locator("#page .badge").first).to_have_text("Idle")
-    assert_no_errors(page)
+    expect(badge).to_have_text("Idle")
+    assert_no_errors(page, queues)
 
 
 def test_a_waiting_job_is_not_scheduled(site: Site) -> None:
