@@ -24,7 +24,7 @@ from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, s
 from detent.proof.simulate.story import story_of
 from support.proof import recorded_runs
 
-SEEDS = 300
+SEEDS = 200
 BLOCKS = SEEDS // recorded_runs.SEEDS
 """The first block is run by `make test`, the others by `make long`."""
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
