@@ -21,9 +21,10 @@ ALL = tuple(itertools.product(LOCALES, ("light", "dark"), HEIGHTS))
 FEW = (("en", "light", 1440), ("zh", "dark", 390))
 
 
-def take_screenshots(data: Data, views: list[View]) -> int:
+def take_screenshots(data: Data, views: list[View]) -> tuple[int, list[str]]:
+    """Returns how many pictures there are, and the names of those that scroll sideways."""
     FOLDER.mkdir(exist_ok=True)
-    count = 0
+    count, too_wide = 0, []
     for language, theme, width in ALL:
         chosen = [view for view in views if view.is_main or (language, theme, width) in FEW]
         for (is_empty, person), group in itertools.groupby(chosen, lambda view: (view.is_empty, view.person)):
@@ -34,10 +35,13 @@ def take_screenshots(data: Data, views: list[View]) -> int:
                 data.show(page, view)
                 page.evaluate("scrollTo(0, 0)")
                 full_page = page.locator("dialog[open]").count() == 0
-                page.screenshot(path=FOLDER / f"{view.name}-{language}-{theme}-{width}.png", full_page=full_page)
+                name = f"{view.name}-{language}-{theme}-{width}"
+                page.screenshot(path=FOLDER / f"{name}.png", full_page=full_page)
+                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    too_wide.append(name)
                 count += 1
             site.close_contexts()
-    return count
+    return count, too_wide
 
 
 def main() -> None:
@@ -48,9 +52,11 @@ def main() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         with sites_with_data(Path(folder), browser) as data:
-            count = take_screenshots(data, views)
+            count, too_wide = take_screenshots(data, views)
         browser.close()
     sys.stdout.write(f"{count} pictures in {FOLDER.name}/\n")
+    if too_wide:
+        sys.exit(f"wider than the screen: {', '.join(too_wide)}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def test_what_runs_now_has_elapsed_time_progress_and_workers(site: Site, tmp_pat
     page = site.sign_in("ana", "queue?name=gates")
     running = page.locator(row(page, job))
     expect(running.locator("progress")).to_have_attribute("value", "40")
-    expect(running).to_contain_text("40 %")
+    expect(running).to_contain_text("40%")
     expect(running).to_contain_text("4,000 of 10,000 rows")
     expect(running.locator("time[data-elapsed]")).to_contain_text("s")
     expect(page.locator("section", has_text="Workers").locator("tbody tr")).not_to_have_count(0)

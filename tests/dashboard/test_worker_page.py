@@ -49,7 +49,7 @@ def test_a_worker_over_http_is_drained_and_gone(site: Site) -> None:
     report = {"job_id": held["id"], "token": held["token"], "share": 0.25, "message": "a quarter"}
     site.call("POST", "worker/progress", report)
     page = site.sign_in("ana", f"worker?name={quote('boss/node-1', safe='')}")
-    expect(page.locator("#running tbody tr")).to_contain_text("25 % · a quarter")
+    expect(page.locator("#running tbody tr")).to_contain_text("25% · a quarter")
     expect(page.locator(".tile", has_text="Running / slots").locator("b")).to_have_text("1 / 4")
     expect(page.locator(".details-list")).to_contain_text("edge-7")
     page.get_by_role("button", name="Drain").click()

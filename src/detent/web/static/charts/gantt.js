@@ -32,13 +32,13 @@ export const ganttAxis = (axis) =>
   h(
     "div",
     { class: "gantt-axis" },
-    [0, 0.25, 0.5, 0.75, 1].map((share) =>
+    [0, 0.5, 1].map((share) =>
       h("span", { title: exact(axis.from + (axis.to - axis.from) * share) }, tick((axis.to - axis.from) * share))
     ),
   );
 
 /** @param {number} milliseconds */
-const tick = (milliseconds) => (milliseconds < 1 ? "0" : formatDuration(milliseconds));
+const tick = (milliseconds) => (milliseconds === 0 ? "0" : formatDuration(milliseconds));
 
 /** @param {number} time */
 const exact = (time) => formatExact(new Date(time).toISOString());

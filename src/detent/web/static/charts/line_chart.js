@@ -3,7 +3,7 @@
 import { fill, h, s } from "../core/dom.js";
 import { formatClock, formatDay } from "../core/time.js";
 
-const NARROW = 640, WIDE = 1290, HEIGHT = 190, LEFT = 52, RIGHT = 6, BOTTOM = 22, TOP = 10;
+const NARROW = 640, WIDE = 1290, HEIGHT = 190, RIGHT = 6, BOTTOM = 22, TOP = 10;
 const PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
 const WIDE_FROM = 900;
 const DAY_LABELS_ABOVE_MS = 36 * 3_600_000;
@@ -27,7 +27,9 @@ const DAY_LABELS_ABOVE_MS = 36 * 3_600_000;
  * @param {boolean} [options.wide] for a card that is as wide as the page
  */
 export function lineChart({ label, series, format, wide = false }) {
-  const width = wide && innerWidth > WIDE_FROM ? WIDE : NARROW, plotWidth = width - LEFT - RIGHT;
+  const width = wide && innerWidth > WIDE_FROM ? WIDE : NARROW;
+  // Labels are larger on a narrow screen, see the style sheet.
+  const left = innerWidth > NARROW ? 64 : 98, plotWidth = width - left - RIGHT;
   const lines = series.map((line) => ({
     ...line,
     area: s("path", { class: `area fill-${line.tone}` }),
@@ -57,7 +59,7 @@ export function lineChart({ label, series, format, wide = false }) {
   let selected = null;
 
   /** @param {number} at */
-  const x = (at) => LEFT + ((at - from) / (to - from || 1)) * plotWidth;
+  const x = (at) => left + ((at - from) / (to - from || 1)) * plotWidth;
   /** @param {number} value */
   const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
 
@@ -109,20 +111,20 @@ export function lineChart({ label, series, format, wide = false }) {
     fill(
       grid,
       [0, 0.5, 1].map((share) => [
-        s("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
-        s("text", { x: LEFT - 8, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
+        s("line", { class: "axis", x1: left, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
+        s("text", { x: left - 8, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
       ]),
       [0, 0.25, 0.5, 0.75, 1].map((share) => {
         const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
         const text = formatTime(new Date(from + share * (to - from)));
-        return s("text", { x: LEFT + share * plotWidth, y: HEIGHT - 5, "text-anchor": anchor }, text);
+        return s("text", { x: left + share * plotWidth, y: HEIGHT - 5, "text-anchor": anchor }, text);
       }),
     );
   }
 
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const at = from + ((((event.clientX - box.left) / box.width) * width - LEFT) / plotWidth) * (to - from);
+    const at = from + ((((event.clientX - box.left) / box.width) * width - left) / plotWidth) * (to - from);
     /** @type {number | null} */
     let nearest = null;
     points.forEach((point, index) => {

@@ -40,7 +40,7 @@ export function workflowGraph() {
   function applyView() {
     const { width, height } = size();
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${width / view.scale} ${height / view.scale}`);
-    scale.textContent = formatPercent(view.scale);
+    scale.textContent = formatPercent(Math.round(view.scale * 100) / 100);
     svg.dataset.scale = view.scale.toFixed(3);
   }
 
@@ -238,7 +238,7 @@ function boxNode({ child, x, y }, contracts, matches, isSelected) {
       "data-status": child.status,
       "aria-label": label,
     },
-    s("title", {}, share === undefined ? label : `${label} · ${formatPercent(share)}`),
+    s("title", {}, share === undefined ? label : `${label} · ${formatPercent(Math.round(share * 100) / 100)}`),
     s("rect", { x, y, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
     share !== undefined &&
       s("rect", { class: "share", x, y: y + NODE_HEIGHT - 4, width: NODE_WIDTH * share, height: 4 }),

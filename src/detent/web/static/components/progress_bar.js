@@ -1,5 +1,5 @@
 import { h } from "../core/dom.js";
-import { formatNumber, t } from "../core/words.js";
+import { formatPercent, t } from "../core/words.js";
 
 /**
  * How far a running job is, as its handler reported it: a bar with the share in percent, and the message.
@@ -9,7 +9,7 @@ export function progressBar(progress) {
   if (!progress) return null;
   const { share, message } = progress;
   const percent = share === null || share === undefined ? null : Math.round(share * 100);
-  const text = percent === null ? "" : `${formatNumber(percent)} %`;
+  const text = percent === null ? "" : formatPercent(percent / 100);
   return h(
     "div",
     { class: "progress-line" },

@@ -20,7 +20,12 @@ const dayFormat = new Intl.DateTimeFormat(language, { month: "short", day: "nume
 /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
 const RELATIVE_UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
 /** @type {[string, number][]} */
-const DURATION_UNITS = [["d", 86_400], ["h", 3_600], ["m", 60], ["s", 1]];
+const DURATION_UNITS = [
+  [t("unit.day"), 86_400],
+  [t("unit.hour"), 3_600],
+  [t("unit.minute"), 60],
+  [t("unit.second"), 1],
+];
 
 export const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 /** @param {string} iso */
@@ -89,7 +94,7 @@ export function formatDuration(milliseconds) {
     return `${milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds)} ms`;
   }
   const seconds = milliseconds / 1000;
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 2 : 1))} ${t("unit.second")}`;
   const index = DURATION_UNITS.findIndex(([, size]) => seconds >= size);
   const [unit, size] = DURATION_UNITS[index];
   const smaller = DURATION_UNITS[index + 1];

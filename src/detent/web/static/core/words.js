@@ -50,7 +50,7 @@ export const hasText = (key) => key in texts;
  */
 export const translated = (kind, word) => (hasText(`${kind}.${word}`) ? t(`${kind}.${word}`) : word);
 
-const percentFormat = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 0 });
+const percentFormat = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 1 });
 /** @param {number} share from 0 to 1 */
 export const formatPercent = (share) => percentFormat.format(share);
 /** @param {number} value */

@@ -41,7 +41,7 @@ function build(root) {
     { label: t("col.rule"), cell: ({ rule }) => rule },
     { label: t("col.subject"), cell: ({ subject }) => subject || t("alert.all-subjects") },
     { label: t("alert.until"), class: "nowrap", cell: ({ until }) => timeElement(until) },
-    { label: t("col.actor"), cell: ({ actor, reason }) => (reason ? `${actor}: ${reason}` : actor) },
+    { label: t("col.actor"), class: "wide", cell: ({ actor, reason }) => (reason ? `${actor}: ${reason}` : actor) },
     may("operate") && {
       label: t("col.actions"),
       class: "tight",
@@ -64,6 +64,7 @@ function build(root) {
     },
     {
       label: t("alert.meaning"),
+      class: "wide",
       cell: ({ kind, meaning }) => hasText(`alert-kind.${kind}`) ? t(`alert-kind.${kind}`) : meaning,
     },
   ]);
@@ -86,7 +87,7 @@ function build(root) {
 /** @param {AlertRule} rule */
 function thresholdText({ threshold, unit }) {
   if (unit === "share") return formatPercent(threshold);
-  if (unit === "seconds") return formatDuration(threshold * 1000);
+  if (unit === "seconds") return threshold ? formatDuration(threshold * 1000) : `0 ${t("unit.second")}`;
   return hasText(`alert-unit.${unit}`) ? t(`alert-unit.${unit}`, { n: threshold }) : `${threshold} ${unit}`;
 }
 

@@ -45,7 +45,7 @@ function subjectCell({ act, subject, subject_name, data }) {
   const name = subject_name ?? noted ?? subject;
   return [
     url ? h("a", { class: "break", href: url, "data-focus": "open" }, name) : h("span", { class: "break" }, name),
-    name !== subject && h("div", { class: "soft small mono break" }, subject),
+    name !== subject && h("div", { class: "soft small mono break uuid" }, subject),
   ];
 }
 
@@ -63,10 +63,10 @@ function build(root) {
   const rows = table(t("page.audit"), [
     { label: t("col.when"), class: "nowrap", cell: ({ at }) => timeElement(at) },
     { label: t("col.actor"), cell: ({ actor }) => h("strong", {}, actor) },
-    { label: t("col.action"), cell: ({ act }) => h("code", {}, act) },
+    { label: t("col.action"), class: "wide", cell: ({ act }) => h("code", {}, act) },
     { label: t("col.subject"), cell: subjectCell },
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
-    { label: t("col.reason"), cell: ({ reason }) => reason },
+    { label: t("col.reason"), class: "wide", cell: ({ reason }) => reason },
     { label: t("col.data"), cell: dataCell },
   ], Infinity);
   const label = t("audit.subject");

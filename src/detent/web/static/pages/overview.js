@@ -49,16 +49,17 @@ function build(root) {
   const statuses = h("div", { class: "bars" });
   const allQueues = h("a", { href: urlFor("queues") }),
     allTypes = h("a", { href: urlFor("types") }, t("overview.all-types"));
+  const typesCard = h("div", { class: "span-12" }, cardWithHead(t("overview.types"), allTypes, types.node));
   const lists = h(
     "div",
     { class: "grid" },
-    !tenant && h("div", { class: "span-12" }, cardWithHead(t("overview.types"), allTypes, types.node)),
+    !tenant && typesCard,
     !tenant && h("div", { class: "span-6" }, cardWithHead(t("overview.queues"), allQueues, queues.node)),
     h("div", { class: "span-6" }, card(t("overview.statuses"), statuses)),
   );
   const lead = tenant && h("p", { class: "soft" }, t("overview.one-tenant", { tenant }));
   fill(root, lead, tiles, alerts, series.node, lists);
-  return { tiles, alerts, series, statuses, queues, types, allQueues };
+  return { tiles, alerts, series, statuses, queues, types, typesCard, allQueues };
 }
 
 /** @returns {Table<Queue>} */
@@ -118,6 +119,7 @@ function draw(root, data) {
   view.queues.show(mostUrgent(queues), ({ queue }) => queue);
   view.allQueues.textContent = t("overview.all-queues", { n: queues.length });
   const rows = data.types.slice(0, SHOWN_TYPES).map((group) => ({ name: group.name, series: group }));
+  view.typesCard.hidden = !rows.length;
   view.types.show(rows, ({ name }) => name ?? "");
 }
 

@@ -77,7 +77,7 @@ const buildPauseTable = () =>
     { label: t("queues.kind"), cell: ({ kind }) => t(`kind.${kind}`) },
     { label: t("col.name"), cell: ({ name }) => name },
     { label: t("col.actor"), cell: ({ actor }) => actor },
-    { label: t("col.reason"), cell: ({ reason }) => reason },
+    { label: t("col.reason"), class: "wide", cell: ({ reason }) => reason },
     { label: t("col.since"), cell: ({ at }) => timeElement(at) },
     may("operate") && {
       label: t("col.actions"),

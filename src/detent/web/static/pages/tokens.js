@@ -15,6 +15,8 @@ import { t } from "../core/words.js";
 import "../core/shell.js";
 
 const ROLES = ["viewer", "operator", "reviewer", "admin", "worker", "producer"];
+/** The name that the server stores for whoever can read its console and its database. */
+const SERVER_OPERATOR = "operator of the server";
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
@@ -79,6 +81,12 @@ async function revoke(token) {
   refresh();
 }
 
+/** @param {Token} token */
+function knownToCell({ shared_with }) {
+  const names = shared_with.map((name) => (name === SERVER_OPERATOR ? t("tokens.server-operator") : name));
+  return names.join(t("list.comma")) || t("tokens.owner");
+}
+
 /** @param {HTMLElement} root */
 function build(root) {
   /** @type {Table<Token>} */
@@ -104,7 +112,7 @@ function build(root) {
       cell: ({ expires_at }) => (expires_at ? timeElement(expires_at) : t("tokens.never")),
     },
     { label: t("col.created"), cell: ({ created_at, created_by }) => [timeElement(created_at), ` · ${created_by}`] },
-    { label: t("tokens.known-to"), cell: ({ shared_with }) => shared_with.join(", ") || t("tokens.owner") },
+    { label: t("tokens.known-to"), class: "wide", cell: knownToCell },
     {
       label: t("col.actions"),
       class: "tight",

@@ -34,7 +34,7 @@ function build(root) {
     { label: t("col.queues"), cell: ({ queues }) => (queues?.length ? queues.join(", ") : t("workers.all-queues")) },
     {
       label: t("col.types"),
-      cell: ({ job_types }) => h("div", { class: "row" }, job_types.slice(0, SHOWN_TYPES).map(tag)),
+      cell: typesCell,
     },
     { label: t("col.running"), cell: jobsCell },
     { label: t("col.heartbeat"), class: "nowrap", cell: ({ seen_at }) => timeElement(seen_at) },
@@ -46,6 +46,13 @@ function build(root) {
 }
 
 /** @param {Worker} worker */
+function typesCell({ job_types }) {
+  const left = job_types.length - SHOWN_TYPES;
+  const more = left > 0 && h("span", { class: "soft small" }, t("queues.more-types", { n: left }));
+  return h("div", { class: "row" }, job_types.slice(0, SHOWN_TYPES).map(tag), more);
+}
+
+/** @param {Worker} worker */
 function jobsCell({ held }) {
   if (!held.length) return null;
   const links = held.slice(0, SHOWN_JOBS).map((job) =>
@@ -54,7 +61,7 @@ function jobsCell({ held }) {
       {},
       h("a", { href: jobUrl(job.id) }, job.job_type),
       " ",
-      h("span", { class: "soft" }, elapsedElement(job.since)),
+      h("span", { class: "soft nowrap" }, elapsedElement(job.since)),
     )
   );
   const open = held.length <= OPEN_JOBS;

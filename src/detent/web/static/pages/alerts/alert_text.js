@@ -2,7 +2,7 @@
 
 import { formatDuration } from "../../core/time.js";
 import { jobTypeUrl, queueUrl, urlFor } from "../../core/urls.js";
-import { formatNumber, hasText, t } from "../../core/words.js";
+import { formatNumber, formatPercent, hasText, t } from "../../core/words.js";
 
 const SHARES = new Set(["retrying_share", "error_rate"]);
 const COUNTS = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses", "suspects"]);
@@ -11,12 +11,12 @@ const COUNTS = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses", "
 export function alertText(alert) {
   const key = `alert.about.${alert.rule}`;
   if (!hasText(key)) return alert.summary;
-  return t(key, { value: valueText(alert), subject: alert.subject });
+  return t(key, { n: alert.value, value: valueText(alert), subject: alert.subject });
 }
 
 /** @param {Alert} alert */
 function valueText({ rule, value }) {
-  if (SHARES.has(rule)) return `${formatNumber(Math.round(value * 100))} %`;
+  if (SHARES.has(rule)) return formatPercent(value);
   return COUNTS.has(rule) ? formatNumber(value) : formatDuration(value * 1000);
 }
 

@@ -94,7 +94,11 @@ const SENTENCES = {
     richText("why.no-worker-for-both", { type: code(job.job_type), queue: code(job.queue) }),
   ],
   SLOTS_FULL: ({ workers, busy, slots, ahead }) =>
-    workers && [t("why.slots", { workers: workers.length, busy, slots }), ahead > 0 && t("why.ahead", { n: ahead })],
+    workers &&
+    [
+      t("why.slots", { n: workers.length, workers: workers.length, busy, slots }),
+      ahead > 0 && t("why.ahead", { n: ahead }),
+    ],
   JOBS_AHEAD: (details) => [t("why.ahead", { n: details.ahead })],
   ANY_MOMENT: () => [t("why.any-moment")],
 };

@@ -6,7 +6,7 @@ import { lineChart } from "../../charts/line_chart.js";
 import { cardWithHead } from "../../components/elements.js";
 import { h } from "../../core/dom.js";
 import { formatDuration } from "../../core/time.js";
-import { formatNumber, t } from "../../core/words.js";
+import { formatNumber, formatPercent, t } from "../../core/words.js";
 import { spanSeconds, spanTabs } from "./spans.js";
 
 /** @typedef {{ at: number, submitted: number, succeeded: number, failed: number }} CountPoint */
@@ -31,7 +31,7 @@ export const formatSeconds = (seconds) => (seconds === null ? "–" : formatDura
 /** @param {SeriesSums} sums */
 export function failureShare({ ended_well, ended_badly }) {
   const ended = ended_well + ended_badly;
-  return ended ? `${Number(((ended_badly / ended) * 100).toFixed(1))} %` : "–";
+  return ended ? formatPercent(ended_badly / ended) : "–";
 }
 
 const throughputChart = () =>

@@ -27,11 +27,11 @@ const spark = (series) => sparkline(series.finished, t("overview.throughput"), "
 const rate = (series) => perMinute(throughputOf(series, spanSeconds(currentSpan())));
 
 /** @type {Column<{ series: SeriesGroup | null }>[]} */
-export const SERIES_COLUMNS = [
+const COMMON_COLUMNS = [
   {
     label: t("overview.throughput"),
     class: "number",
-    cell: ({ series }) => series && h("div", { class: "spark" }, spark(series), rate(series)),
+    cell: ({ series }) => series && h("div", { class: "spark" }, spark(series), h("span", {}, rate(series))),
   },
   { label: t("group.failed"), class: "number", cell: ({ series }) => series && failureShare(series) },
   {
@@ -39,27 +39,20 @@ export const SERIES_COLUMNS = [
     class: "number nowrap",
     cell: ({ series }) => series && formatSeconds(series.wait.p95_seconds),
   },
-  {
-    label: t("col.run-p95"),
-    class: "number nowrap",
-    cell: ({ series }) => series && formatSeconds(series.run.p95_seconds),
-  },
 ];
 
-/** @type {Column<{ series: SeriesGroup | null }>[]} */
-export const PERCENTILE_COLUMNS = [
-  ...SERIES_COLUMNS,
-  {
-    label: t("col.run-p50"),
-    class: "number nowrap",
-    cell: ({ series }) => series && formatSeconds(series.run.p50_seconds),
-  },
-  {
-    label: t("col.run-p99"),
-    class: "number nowrap",
-    cell: ({ series }) => series && formatSeconds(series.run.p99_seconds),
-  },
-];
+/**
+ * @param {"p50" | "p95" | "p99"} percentile
+ * @returns {Column<{ series: SeriesGroup | null }>}
+ */
+const runColumn = (percentile) => ({
+  label: t(`col.run-${percentile}`),
+  class: "number nowrap",
+  cell: ({ series }) => series && formatSeconds(series.run[`${percentile}_seconds`]),
+});
+
+export const SERIES_COLUMNS = [...COMMON_COLUMNS, runColumn("p95")];
+export const PERCENTILE_COLUMNS = [...COMMON_COLUMNS, runColumn("p50"), runColumn("p95"), runColumn("p99")];
 
 /**
  * The rows with their series.
