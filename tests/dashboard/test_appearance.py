@@ -105,6 +105,11 @@ def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[st
         site.open(page, path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
         assert page.evaluate(CUT) == [], name
+        for menu in page.locator(".drop-down > summary").all():
+            menu.click()
+            expect(page.locator(".drop-down[open] .drop-panel")).not_to_be_empty()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, (name, menu.inner_text())
+            page.keyboard.press("Escape")
         assert_no_errors(page)
 
 

@@ -54,7 +54,7 @@ function build(root) {
     { label: t("col.severity"), cell: ({ severity, enabled }) => (enabled ? severity : "–") },
     {
       label: t("alert.threshold"),
-      class: "number",
+      class: "number wide",
       cell: thresholdText,
     },
     {

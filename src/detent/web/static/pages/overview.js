@@ -5,7 +5,7 @@
 import { shareBar } from "../charts/share_bar.js";
 import { card, cardWithHead } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
-import { table } from "../components/table.js";
+import { showRows, table } from "../components/table.js";
 import { get, tenant } from "../core/api.js";
 import { loadContracts, statusBadge, statusTone } from "../core/contracts.js";
 import { fill, h, updateKeyed } from "../core/dom.js";
@@ -46,7 +46,7 @@ function build(root) {
   const tiles = h("div", { class: "tiles" });
   const alerts = h("section", { class: "card block", hidden: true });
   const series = seriesCards(() => refresh()), queues = buildQueues(), types = buildTypes();
-  const statuses = h("div", { class: "bars" });
+  const queueList = h("div"), statuses = h("div", { class: "bars" });
   const allQueues = h("a", { href: urlFor("queues") }),
     allTypes = h("a", { href: urlFor("types") }, t("overview.all-types"));
   const typesCard = h("div", { class: "span-12" }, cardWithHead(t("overview.types"), allTypes, types.node));
@@ -54,12 +54,12 @@ function build(root) {
     "div",
     { class: "grid" },
     !tenant && typesCard,
-    !tenant && h("div", { class: "span-6" }, cardWithHead(t("overview.queues"), allQueues, queues.node)),
+    !tenant && h("div", { class: "span-6" }, cardWithHead(t("overview.queues"), allQueues, queueList)),
     h("div", { class: "span-6" }, card(t("overview.statuses"), statuses)),
   );
   const lead = tenant && h("p", { class: "soft" }, t("overview.one-tenant", { tenant }));
   fill(root, lead, tiles, alerts, series.node, lists);
-  return { tiles, alerts, series, statuses, queues, types, typesCard, allQueues };
+  return { tiles, alerts, series, statuses, queues, queueList, types, typesCard, allQueues };
 }
 
 /** @returns {Table<Queue>} */
@@ -116,7 +116,14 @@ function draw(root, data) {
   if (data.series) view.series.show(data.series);
   drawStatuses(view.statuses, data);
   const { queues } = data.overview;
-  view.queues.show(mostUrgent(queues), ({ queue }) => queue);
+  showRows(
+    view.queueList,
+    view.queues,
+    mostUrgent(queues),
+    ({ queue }) => queue,
+    () => emptyState(t("queues.none"), ""),
+  );
+  view.allQueues.hidden = !queues.length;
   view.allQueues.textContent = t("overview.all-queues", { n: queues.length });
   const rows = data.types.slice(0, SHOWN_TYPES).map((group) => ({ name: group.name, series: group }));
   view.typesCard.hidden = !rows.length;

@@ -96,7 +96,11 @@ async function showDeliveries(webhook) {
   /** @type {Table<WebhookDelivery>} */
   const rows = table(title, [
     { label: t("col.when"), class: "nowrap", cell: ({ created_at }) => timeElement(created_at) },
-    { label: t("col.event"), class: "wide", cell: ({ event, job_id }) => h("a", { href: jobUrl(job_id) }, event) },
+    {
+      label: t("col.event"),
+      class: "wide nowrap",
+      cell: ({ event, job_id }) => h("a", { href: jobUrl(job_id) }, event),
+    },
     {
       label: t("col.state"),
       cell: ({ state, last_error }) => [
