@@ -39,9 +39,11 @@ ORDERED = {
 """Without a condition they read the first or last rows of an index in its order, and stop at their limit."""
 IN_COMMIT_ORDER = {"count_events", "count_notes", "count_hot_events", "time_events", "tail"}
 """They read a range of the log by a BRIN index, which needs a bitmap scan; see tail_mode."""
-MANY_ROWS = """UPDATE pg_class SET reltuples = 1000000, relpages = 1
+MANY_ROWS = """UPDATE pg_class SET relpages = (pg_relation_size(oid) > 0)::int,
+  reltuples = CASE WHEN pg_relation_size(oid) > 0 THEN 1000000 ELSE -1 END
 WHERE relkind = 'r' AND relnamespace = 'detent'::regnamespace AND (relname = ANY($1) OR relname LIKE 'events%')"""
-"""Let the planner believe that these tables are large; an analyze of autovacuum in between would tell it the truth."""
+"""Let the planner believe that these tables are large, whatever autovacuum told it. -1 is a table that was never
+analyzed: the planner assumes ten pages, although this one is empty."""
 FILTERS = (
     "queue=q", "status=queued", "phase=leased", "tenant_id=t", "text=x", "worker=w", "error_code=E", "trace_id=t",
     "parent_id=01900000-0000-7000-8000-000000000001", "since=2026-01-01T00:00:00Z", "until=2026-01-01T00:00:00Z",
