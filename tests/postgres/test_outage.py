@@ -1,8 +1,8 @@
 """The server goes away under load and comes back: nothing is lost, and the workers return by themselves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -45,16 +45,19 @@ async def start_again(server: Server) -> None:
     await soon(started, "the server starts again")
 
 
-@contextmanager
-def durable(version: str) -> Iterator[Server]:
-    """A server that keeps its promises: a commit it answered is on the disk."""
+@asynccontextmanager
+async def durable(version: str) -> AsyncIterator[Server]:
+    """A server that keeps its promises: a commit it answered is on the disk.
+
+    It starts and stops in a thread, because several start at once, and connections to the others have a timeout.
+    """
     if version not in installations():
         raise RuntimeError(NONE)
     server = Server(installations()[version])
     try:
-        yield server.init().start()
+        yield await asyncio.to_thread(lambda: server.init().start())
     finally:
-        server.remove()
+        await asyncio.to_thread(server.remove)
 
 
 async def live_through(fleet: Fleet, server: Server, way: str, small: int) -> dict[str, int]:
@@ -82,7 +85,7 @@ async def live_through(fleet: Fleet, server: Server, way: str, small: int) -> di
 
 
 async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> None:
-    with durable(version) as server:
+    async with durable(version) as server:
         await migrated(server.url())
         with fleet_on(folder, server.url()) as fleet:
             numbers = await live_through(fleet, server, way, small)
@@ -98,24 +101,25 @@ async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> N
 async def the_first_waits(version: str, folder: Path) -> None:
     """One worker finds its way back a while after the other: by then every lease of it has run out."""
     lease = LEASE_SECONDS + 1
-    with durable(version) as server, Proxy(server.port) as proxy, fleet_on(folder, server.url()) as fleet:
-        await migrated(server.url())
-        fleet.start(url=server.url().replace(f":{server.port}/", f":{proxy.port}/"), lease=lease)
-        await soon(fleet.ready, "the first worker has introduced itself")
-        await enqueue(fleet.url, 0, long=3, seconds=2.5 * lease)
-        await soon(lambda: len(fleet.executions()) == 6, "it holds every long job")
-        fleet.start(lease=lease)
-        await soon(fleet.ready, "the second worker has introduced itself")
-        proxy.cut()
-        await asyncio.to_thread(server.stop, "fast")
-        await soon(passed(lease + 0.5), "every lease has run out")
-        await start_again(server)
-        await enqueue(fleet.url, 20)
-        await soon(lambda: fleet.ended("small") == 20, "the second is back at work")
-        proxy.open()
-        await soon(fleet.drained, "everything is done")
-        assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
-        assert (await fleet.check())["begun twice"] == 0
+    async with durable(version) as server:
+        with Proxy(server.port) as proxy, fleet_on(folder, server.url()) as fleet:
+            await migrated(server.url())
+            fleet.start(url=server.url().replace(f":{server.port}/", f":{proxy.port}/"), lease=lease)
+            await soon(fleet.ready, "the first worker has introduced itself")
+            await enqueue(fleet.url, 0, long=3, seconds=2.5 * lease)
+            await soon(lambda: len(fleet.executions()) == 6, "it holds every long job")
+            fleet.start(lease=lease)
+            await soon(fleet.ready, "the second worker has introduced itself")
+            proxy.cut()
+            await asyncio.to_thread(server.stop, "fast")
+            await soon(passed(lease + 0.5), "every lease has run out")
+            await start_again(server)
+            await enqueue(fleet.url, 20)
+            await soon(lambda: fleet.ended("small") == 20, "the second is back at work")
+            proxy.open()
+            await soon(fleet.drained, "everything is done")
+            assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
+            assert (await fleet.check())["begun twice"] == 0
 
 
 @pytest.mark.long

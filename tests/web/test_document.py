@@ -102,6 +102,8 @@ def test_the_server_matches_its_document_in_depth(
     database = house(newest()).database() if store == "postgres" else None
     url = database.url if database else f"sqlite:///{tmp_path}/jobs.db"
     output = explore(tmp_path, url, capsys, "--max-examples", "50")
+    if database:
+        database.release()
     assert "failures" not in output, output[-20_000:]
 
 

@@ -151,7 +151,8 @@ async def test_a_job_that_reports_often_writes_once_a_second(api: Api) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 async def test_a_server_process_sends_what_a_worker_process_reports(tmp_path: Path, database: str) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db" if database == "sqlite" else house(newest()).database().url
+    postgres = house(newest()).database() if database == "postgres" else None
+    url = postgres.url if postgres else f"sqlite:///{tmp_path}/jobs.db"
     with serving(tmp_path, url) as at:
         async with httpx.AsyncClient(base_url=at) as client:
             job = (await client.post(f"{API}/jobs", json={"job_type": "mail"})).json()["job"]
@@ -162,3 +163,5 @@ async def test_a_server_process_sends_what_a_worker_process_reports(tmp_path: Pa
                 assert (await client.post(f"{API}/worker/progress", json=report)).status_code == 200
                 (received,) = await reports(stream, 1)
     assert (received["share"], received["message"]) == (0.5, "half")
+    if postgres:
+        postgres.release()
