@@ -18,6 +18,7 @@ import detent
 from detent import Detent
 from detent.cli.run.supervisor import SupervisionOptions, Supervisor, merge_pages
 from detent.client.sync import SyncHandle
+from support.pids import gone
 from support.waiting import until, until_now
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ class Shell:
         async def submit() -> str:
             return (await (await self.app.ready()).jobs.submit(Submission(job_type, payload))).job.id
 
-        return SyncHandle(self.app.sync, self.app.sync.run(self.app.handle(self.app.sync.run(submit()))))
+        return self.app.sync.handle(self.app.sync.run(submit()))
 
     def get(self, path: str) -> tuple[int, str]:
         port = until_now(lambda: re.search(r"metrics at http://127\.0\.0\.1:(\d+)/", self.log.read_text()))[1]
@@ -107,13 +108,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
             if not gone(pid):
                 os.kill(pid, signal.SIGKILL)
         shell.app.sync.close()
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from detent import Detent, SyncContext
 from detent.core.errors import InvalidInput
 from detent.handler.stop_requests import StopKind
 from detent.worker.executors import _HandlerProcess
+from support.pids import gone
 from support.waiting import until, until_now, within
 from support.worker import process_app
 from support.worker.processes import Bench
@@ -32,14 +33,6 @@ async def app(tmp_path: Path) -> AsyncIterator[Detent]:
     process_app.app.url = f"sqlite:///{tmp_path / 'jobs.db'}"
     async with process_app.app as app:
         yield app
-
-
-def gone(pid: int) -> bool:
-    """True if there is no such process, or it is a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 async def test_a_process_over_its_time_limit_is_killed_and_replaced(app: Detent, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Worker processes that are stopped, suspended, blocked and terminated."""
 
-import os
 import signal
 import statistics
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 
 from detent.core.contract.model import Phase
 from detent.engine import Engine
+from support.pids import gone
 from support.waiting import until, until_now, within
 from support.worker.job_app import CONTRACTS
 from support.worker.processes import Bench, bench_in
@@ -202,17 +202,7 @@ async def test_a_busy_child_process_does_not_keep_its_worker_alive(bench: Bench)
         await until(lambda: bench.diary_entries("hanging"))
         assert stop(process, within_seconds=3) == 0
         assert (await hangs.job()).status == "queued"
-        until_now(lambda: _gone(child))
-
-
-def _gone(pid: int) -> bool:
-    """True if there is no such process, or it is a zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        until_now(lambda: gone(child))
 
 
 async def test_two_signals_end_even_a_blocked_loop(bench: Bench) -> None:
