@@ -1,9 +1,10 @@
 """Lanes: the claim order packed into one integer, and which lanes a worker may claim from.
 
 A lane is `rank | group | party`: 8 bits of priority, 24 bits for (contract, queue, job type), 31 bits for (tenant,
-limit key). Lower numbers are claimed first. "Area": all lanes of one rank and group. "Cell": a lane without its rank.
+limit key). Lower numbers are claimed first. "Cell": a lane without its rank.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -53,9 +54,12 @@ def party_of(value: int) -> int:
     return value & PARTY_MASK
 
 
-def next_area(value: int) -> int:
-    """The first lane number after the area (rank and group) of this lane."""
-    return (value >> PARTY_BITS) + 1 << PARTY_BITS
+def first_lane_in(groups: Sequence[int], value: int) -> int:
+    """The first lane number from this one on that belongs to one of these groups. They are sorted, and not empty."""
+    position = bisect_left(groups, group_of(value))
+    if position == len(groups):
+        return rank_of(value) + 1 << RANK_SHIFT | groups[0] << PARTY_BITS
+    return max(value, rank_of(value) << RANK_SHIFT | groups[position] << PARTY_BITS)
 
 
 _MAX_INTERNED = 50_000
@@ -191,28 +195,32 @@ Walk = Callable[[int], list[int]]
 
 
 def lanes_by_rank(
-    walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, at_most: int, from_rank: int = 0
+    walk: Walk, allowed: Iterable[int], lane_cache: LaneCache, at_most: int, from_rank: int = 0
 ) -> Iterator[list[int]]:
     """Lanes with claimable jobs, one list per rank from `from_rank` on; each list starts after the rank's cursor.
 
     The lanes of suspects are only among them if `from_rank` is their rank.
     """
+    groups = sorted(allowed)
     start = from_rank << RANK_SHIFT
     stop = FIRST_SUSPECT_LANE if from_rank < SUSPECT_RANK else 1 << 63
-    while (first := next(open_lanes(walk, allowed, lane_cache, start, stop), None)) is not None:
+    while (first := next(open_lanes(walk, groups, lane_cache, start, stop), None)) is not None:
         low = rank_of(first) << RANK_SHIFT
         high = low + (1 << RANK_SHIFT)
         cursor = lane_cache.cursors.get(rank_of(first), low - 1)
         rotation = chain(
-            open_lanes(walk, allowed, lane_cache, cursor + 1, high),
-            open_lanes(walk, allowed, lane_cache, low, cursor + 1),
+            open_lanes(walk, groups, lane_cache, cursor + 1, high),
+            open_lanes(walk, groups, lane_cache, low, cursor + 1),
         )
         yield list(islice(rotation, at_most))
         start = high
 
 
-def open_lanes(walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, start: int, stop: int) -> Iterator[int]:
-    """Lanes in [start, stop) that have claimable jobs and are neither paused nor in a group that is not allowed."""
+def open_lanes(walk: Walk, groups: Sequence[int], lane_cache: LaneCache, start: int, stop: int) -> Iterator[int]:
+    """Lanes in [start, stop) of these groups, which are sorted, that have claimable jobs and are not paused.
+
+    Jumps over the lanes of other groups: a worker of one queue does not walk the lanes of hundreds of others.
+    """
     while start < stop:
         lanes = walk(start)
         if not lanes:
@@ -220,9 +228,7 @@ def open_lanes(walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, st
         for value in lanes:
             if value >= stop:
                 return
-            if group_of(value) not in allowed:
-                start = next_area(value)
-                break
-            start = value + 1
-            if party_of(value) not in lane_cache.paused_parties:
-                yield value
+            if value >= start and (start := first_lane_in(groups, value)) == value:
+                start = value + 1
+                if party_of(value) not in lane_cache.paused_parties:
+                    yield value
