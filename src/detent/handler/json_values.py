@@ -56,12 +56,27 @@ def return_adapter(function: Callable[..., Any]) -> Adapter | None:
     if not inspect.isroutine(function) and not isinstance(function, type):
         function = type(function).__call__
     plain = getattr(function, "__func__", function)
-    if "return" not in getattr(plain, "__annotations__", ()):
+    annotation = getattr(plain, "__annotations__", {}).get("return", inspect.Signature.empty)
+    if annotation is inspect.Signature.empty:
         return None
-    return _declared_adapter(plain)
+    # Not keyed by the function: a step that is defined inside of a handler is a new one each time, and the cache would
+    # keep what it refers to.
+    key = annotation, getattr(plain, "__module__", None), getattr(plain, "__code__", plain)
+    try:
+        entry = _adapters.get(key)
+    except TypeError:  # an annotation that cannot be hashed
+        return _declared_adapter(plain)
+    if entry is None:
+        if len(_adapters) >= _MAX_ADAPTERS:
+            _adapters.clear()
+        entry = _adapters[key] = (_declared_adapter(plain),)
+    return entry[0]
 
 
-@functools.lru_cache(maxsize=1024)
+_adapters: dict[tuple[Any, ...], tuple["Adapter | None"]] = {}
+_MAX_ADAPTERS = 1024
+
+
 def _declared_adapter(function: Callable[..., Any]) -> Adapter | None:
     try:
         annotation = get_type_hints(function, include_extras=True)["return"]
