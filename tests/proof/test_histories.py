@@ -11,7 +11,7 @@ from support.histories.run import count, load, record
 from support.servers.databases import migrated
 from support.servers.postgres import running
 
-RULES = Rules(lease=10.0, retries=lambda job_type: 3)
+RULES = Rules(lease=10.0, retries=lambda job_type: 3, backoff=2.0)
 LIMIT_SECONDS = 600
 OPERATIONS = 1_000_000
 
@@ -26,6 +26,14 @@ def claim(begin: float, end: float, token: str = "a", version: int = 2, executio
 
 def settle(begin: float, end: float, token: str = "a", outcome: str = "Succeeded", answer: str = "ok") -> Call:
     return Call("settle", begin, end, (token, outcome), answer)
+
+
+def extend(begin: float, end: float, token: str = "a", answer: str = "ok") -> Call:
+    return Call("extend", begin, end, (token,), answer)
+
+
+def keyed(begin: float, end: float, job_id: str, answer: str) -> Call:
+    return Call("keyed", begin, end, (job_id,), answer)
 
 
 def read(begin: float, status: str | None, version: int) -> Call:
@@ -54,6 +62,12 @@ LEGAL = {
     "cancelled while running, by the worker": [
         submit(0, 1), claim(2, 3), cancel(4, 5, ("running", 2)), settle(6, 7, outcome="Cancelled"),
         read(8, "cancelled", 3)],
+    "retried after its backoff": [submit(0, 1), claim(2, 3), settle(4, 5, outcome="Failed"),
+                                  claim(5.5, 6.1, "b", 4, 2)],
+    "the lease was extended, and ran out later": [
+        submit(0, 1), claim(2, 3), extend(9, 9.5), claim(20, 21, "b", 4, 2), extend(22, 23, answer="refused")],
+    "a heartbeat during the settlement": [submit(0, 1), claim(2, 3), settle(4, 6), extend(5, 5.5, answer="refused")],
+    "one job for one key": [keyed(0, NEVER, "x", "unknown"), keyed(1, 2, "y", "x"), keyed(3, 4, "z", "x")],
     "a cancel and a result at once": [submit(0, 1), claim(2, 3), settle(4, 6), cancel(5, 7, "refused"),
                                       read(8, "succeeded", 3)],
 }  # fmt: skip
@@ -71,6 +85,27 @@ ILLEGAL = {
     "cancelled job runs": [submit(0, 1), cancel(2, 3, ("cancelled", 2)), claim(4, 5, "a", 3, 1)],
     "two holders": [submit(0, 1), claim(2, 3), claim(4, 5, "b", 4, 2)],
     "settled before it was claimed": [submit(0, 1), settle(2, 3), claim(4, 5)],
+    "claimed before it was submitted": [claim(0, 1), submit(2, 3), settle(4, 5)],
+    "retried before its backoff": [submit(0, 1), claim(2, 3), settle(4, 5, outcome="Failed"),
+                                   claim(5.1, 5.5, "b", 4, 2)],
+    "one token for two executions": [submit(0, 1), claim(2, 3), claim(14, 15, "a", 4, 2)],
+    "an extended lease is taken away": [submit(0, 1), claim(2, 3), extend(9, 9.5), claim(15, 16, "b", 4, 2)],
+    "a heartbeat is accepted after another claim": [
+        submit(0, 1), claim(2, 3), claim(14, 15, "b", 4, 2), extend(16, 17)],
+    "a heartbeat is accepted after the end": [*PLAIN, extend(6, 7)],
+    "a heartbeat of the holder is refused": [submit(0, 1), claim(2, 3), extend(4, 5, answer="refused")],
+    "two jobs for one key": [keyed(0, 1, "x", "x"), keyed(2, 3, "y", "y")],
+    "a version that never was": [*PLAIN, read(6, "succeeded", 5)],
+    "an execution number is left out": [submit(0, 1), claim(2, 3, execution=2)],
+    "more retries than allowed": [
+        submit(0, 1), *(call for n in range(5) for call in (
+            claim(10 * n + 2, 10 * n + 3, f"{n}", 2 * n + 2, n + 1),
+            settle(10 * n + 4, 10 * n + 5, f"{n}", "Failed")))],
+    "a signal is lost": [submit(0, 1), claim(2, 3), settle(4, 5, outcome="Waits"),
+                         Call("signal", 6, 7, (), "ok"), read(8, "parked", 3)],
+    "a requested cancel is forgotten": [
+        submit(0, 1), claim(2, 3), cancel(4, 5, ("running", 2)), settle(6, 7, outcome="Failed"),
+        claim(10, 11, "b", 4, 2)],
 }  # fmt: skip
 """Histories with a violation."""
 
@@ -93,6 +128,12 @@ def test_only_a_crash_undoes_a_claim_and_only_one_that_settles_nothing() -> None
     crash = RULES._replace(crashes=[(3.2, 3.4)])
     assert is_linearizable(unflushed, crash)
     assert not is_linearizable(unflushed, RULES) and not is_linearizable(again, crash)
+
+
+def test_a_settlement_that_was_acknowledged_survives_a_crash() -> None:
+    crash = RULES._replace(crashes=[(5.2, 5.4)])
+    assert not is_linearizable([*PLAIN, read(6, "running", 2)], crash)
+    assert not is_linearizable([*PLAIN, read(6, "queued", 1)], crash)
 
 
 def test_a_claim_whose_reply_was_lost_explains_an_execution_that_no_worker_knows() -> None:
@@ -141,13 +182,15 @@ def plant(name: str, calls: list[Call]) -> list[Call]:
         case "two holders":
             _, claimed, execution, _ = first_claim.arguments
             return [*calls, claim(first_claim.end, first_claim.end + 0.01, "other", claimed + 2, execution + 1)]
+        case "heartbeat after the end":
+            return [*calls, extend(end + 1, end + 2, max(calls, key=lambda call: call.kind == "claim").arguments[0])]
         case _:
             raise AssertionError(name)
 
 
 PLANTED = (
     "lost submit", "double settlement", "stale token accepted", "status goes back", "cancel after success",
-    "two holders",
+    "two holders", "heartbeat after the end",
 )  # fmt: skip
 
 

@@ -70,12 +70,26 @@ BUDGETS = {
     "restart-not-noticed": Budget(states=None, seeds=30, simulated="streams"),
     "outbox-deleted-early": Budget(states=None, seeds=10, simulated="streams"),
     "retry-not-published": Budget(states=None, seeds=10, simulated="streams"),
+    "pause-ignored": Budget(states=None, seeds=2),
+    "signal-replaced": Budget(states=None, seeds=20),
+    "backoff-halved": Budget(states=None, seeds=2),
+    "dead-letter-not-noted": Budget(states=None, seeds=2, simulated="streams"),
+    "refusal-not-noted": Budget(states=None, seeds=10),
+    "result-not-stored": Budget(states=None, seeds=2),
+    "payload-of-another": Budget(states=None, seeds=2),
+    "option-forgotten": Budget(states=None, seeds=2),
+    "cancel-request-forgotten": Budget(states=None, seeds=30, simulated="standard"),
+    "lease-outlasts-timeout": Budget(states=None, seeds=2),
+    "claim-too-large": Budget(states=None, seeds=2),
+    "stopped-worker-claims": Budget(states=None, seeds=6),
+    "suspect-not-alone": Budget(states=None, seeds=25, simulated="men"),
     "ack-before-commit": Budget(states=None, seeds=10, simulated="streams"),
 }
 """Two to three times what was measured, so that other random numbers do not matter."""
 LONG = {
     "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "batch-torn",
-    "restart-not-noticed", "once-not-begun", "outbox-deleted-early", "retry-not-published",
+    "restart-not-noticed", "once-not-begun", "outbox-deleted-early", "retry-not-published", "signal-replaced",
+    "cancel-request-forgotten", "suspect-not-alone",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
 from detent.proof.simulate.loop import MS, SECOND, Process, new_loop
 from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
-from detent.proof.simulate.story import story_of
+from detent.proof.simulate.story import in_words, story_of
 from support.proof import recorded_runs
 
 SEEDS = 200
@@ -187,6 +187,10 @@ def test_a_story_tells_what_concerns_the_job_that_broke_the_rule() -> None:
         ]
     assert story_of(trace, None) == trace
     assert story_of(trace, 12) == [trace[1], trace[4], trace[6]]
+    assert in_words(trace[4]) == "  0.500000 s  operator-0 wants to signal job 12"
+    assert in_words("1.0 s  operator-1 cancel ended") == "1.0 s  operator-1 wants to cancel a job that has ended"
+    assert in_words("1.0 s  fault: heart: worker-1") == "1.0 s  fault: late heartbeats: worker-1"
+    assert in_words(trace[0]) == trace[0]
 
 
 def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,6 +198,7 @@ def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFix
     assert [bug["name"] for bug in json.loads(capsys.readouterr().out)["bugs"]] == list(BUGS)
     assert run_cli(["simulate", "--bug", "no-such-bug"]) == 2
     assert run_cli(["simulate", "--contract", "no-such-contract"]) == 1
+    assert run_cli(["simulate", "--seeds", "0"]) == 2
 
 
 def test_the_loop_keeps_time_and_order() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from detent.core.access import Scope
 from detent.core.errors import StoreRefused
+from detent.core.job import Job
 from detent.engine import Submission
 from detent.ports.listing import Filter
 from support.streams.harness import RESULTS, TASKS, StreamHarness
@@ -126,14 +127,20 @@ async def test_a_second_result_is_refused_and_noted(harness: StreamHarness) -> N
     await harness.check_integrity()
 
 
+async def _claimed_with_timeout(harness: StreamHarness) -> tuple[Job, str]:
+    """A task with a timeout of 2 s that worker `slow` has claimed, and its message."""
+    job = await harness.submit(timeout_ms=2_000)
+    await harness.publish()
+    message, _ = harness.read("slow")
+    harness.report("claimed", message, job.id, "slow")
+    await harness.apply_results()
+    return job, message
+
+
 @pytest.mark.parametrize("swept", [True, False])
 async def test_a_task_that_outlasts_its_timeout_is_published_again(harness: StreamHarness, swept: bool) -> None:
     """Its worker reports a success too late. Without a sweep the next message about the task finds it out."""
-    job = await harness.submit(timeout_ms=2_000)
-    await harness.publish()
-    first, _ = harness.read("slow")
-    harness.report("claimed", first, job.id, "slow")
-    await harness.apply_results()
+    job, first = await _claimed_with_timeout(harness)
     harness.clock.advance(2.5)
     harness.report("succeeded", first, job.id, "slow", output="1")
     await harness.apply_results()
@@ -158,11 +165,7 @@ async def test_a_task_that_outlasts_its_timeout_is_published_again(harness: Stre
 
 async def test_a_result_of_another_message_does_not_end_an_execution_before_its_grace(harness: StreamHarness) -> None:
     """After the timeout the worker has a second to report it; a late result of an older message leaves that time."""
-    job = await harness.submit(timeout_ms=2_000)
-    await harness.publish()
-    first, _ = harness.read("slow")
-    harness.report("claimed", first, job.id, "slow")
-    await harness.apply_results()
+    job, first = await _claimed_with_timeout(harness)
     harness.clock.advance(2.5)
     harness.report("succeeded", "0-1", job.id, "older", output="1")
     await harness.apply_results()
@@ -177,12 +180,23 @@ async def test_a_result_of_another_message_does_not_end_an_execution_before_its_
     await harness.check_integrity()
 
 
-async def test_the_orchestrator_ends_timeouts_where_no_other_process_sweeps(harness: StreamHarness) -> None:
-    job = await harness.submit(timeout_ms=2_000)
-    await harness.publish()
-    message, _ = harness.read("slow")
-    harness.report("claimed", message, job.id, "slow")
+async def test_a_claim_after_the_end_of_its_own_message_claims_nothing(harness: StreamHarness) -> None:
+    """The end of a second message ends the first execution by its timeout; its `claimed` comes in the same batch.
+
+    Else the task would be held by a message that is acknowledged, until the lease expires.
+    """
+    job, _ = await _claimed_with_timeout(harness)
+    harness.clock.advance(3)
+    harness.report("failed", "9-1", job.id, "second", error="no")
+    harness.report("claimed", "9-1", job.id, "second")
     await harness.apply_results()
+    late = await harness.job(job.id)
+    assert (late.status, late.error_code, late.failures) == ("queued", "JOB_TIMEOUT", 1)
+    await harness.check_integrity()
+
+
+async def test_the_orchestrator_ends_timeouts_where_no_other_process_sweeps(harness: StreamHarness) -> None:
+    job, _ = await _claimed_with_timeout(harness)
     harness.clock.advance(3)
     orchestrator = asyncio.create_task(harness.orchestrator.run())
     try:

@@ -121,6 +121,7 @@ def test_a_connection_lost_at_the_result_is_no_failure(harness: ProcessHarness, 
         assert harness.history(task) == ["task.created", "task.claimed", "task.succeeded"]
 
 
+@pytest.mark.long
 def test_a_worker_in_shell(harness: ProcessHarness) -> None:
     harness.seconds = 60.0  # it starts a process for each command, and sends no heartbeat meanwhile
     harness.orchestrate()

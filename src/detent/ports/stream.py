@@ -8,12 +8,8 @@ from detent.core.errors import DetentError
 from detent.core.job import Change, DeadLetter, Micros
 
 
-class StreamUnavailable(DetentError):
+class StreamUnavailable(DetentError, code="REDIS_UNAVAILABLE", http_status=503, retryable=True):
     """The stream server does not answer, or does not accept writes. The call may be repeated."""
-
-    code = "REDIS_UNAVAILABLE"
-    http_status = 503
-    retryable = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,18 @@ from weakref import WeakKeyDictionary
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Move, Phase
-from detent.core.job import Change, DeadLetter, Job, Micros, Signal, Step
+from detent.core.job import Change, DeadLetter, Job, Micros, Note, Signal, Step
 from detent.core.outcome import Failed, NotBound, Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
 from detent.core.times import SECOND
 from detent.engine import BatchResult
+from detent.engine.refusal import SETTLE_REFUSED
 from detent.handler.lease import Lease, Reading
-from detent.ports.claims import Claimed, Extended, Success
+from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
 from detent.ports.pruning import Prunable, PruneRule
 from detent.ports.stream import OutboxItem
 from detent.stores.sqlite.claim import SqliteTx
-from detent.worker.state import Batch, HeartbeatAnswer, Held, Interrupt, WorkerState
+from detent.worker.state import START, Batch, HeartbeatAnswer, Held, Interrupt, WorkerState
 
 from .controlled_store import DEFAULT_HOOKS, Hooks
 
@@ -445,6 +446,116 @@ class DeletesOutboxEarly(SqliteTx):
 class DoesNotPublishRetries(SqliteTx):
     async def write_outbox(self, changes: Iterable[Change]) -> None:
         await super().write_outbox(change for change in changes if change.before is None)
+
+
+@planted("pause-ignored", "jobs of a paused queue are claimed")
+class IgnoresPauses(SqliteTx):
+    async def refresh_lane_cache(self) -> None:
+        await super().refresh_lane_cache()
+        self.lane_cache.paused = {}
+
+
+@planted("signal-replaced", "a second signal of the same name replaces the first one")
+class ReplacesSignals(SqliteTx):
+    """Hides a signal from the sender of the next one, as long as the job is claimable."""
+
+    async def signal(self, job_id: str, name: str) -> Signal | None:
+        job = (await self.lock([job_id])).get(job_id)
+        return None if job and job.phase is Phase.CLAIMABLE else await super().signal(job_id, name)
+
+    async def add_signal(self, signal: Signal) -> None:
+        self.connection.execute(
+            "DELETE FROM detent_signals WHERE job_id = ? AND name = ?", (signal.job_id, signal.name)
+        )
+        await super().add_signal(signal)
+
+
+@planted("backoff-halved", "a retry waits half as long as it must, in its row and in its event")
+class HalvesBackoff(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        after, before = change.after, change.before
+        if not before or after.retries <= before.retries or after.phase is not Phase.CLAIMABLE or not after.due_at:
+            return change
+        due = (after.due_at + after.updated_at) // 2
+        events = [replace(event, data={**(event.data or {}), "due_at": due}) for event in change.events]
+        at = None if after.next_retry_at is None else due
+        return _with(replace(change, events=events), due_at=due, next_retry_at=at)
+
+
+@planted("dead-letter-not-noted", "a dead letter is recorded without the note that its contract wants")
+class ForgetsDeadLetterNote(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return replace(change, notes=[]) if change.dead_letter else change
+
+
+@planted("refusal-not-noted", "a late result is refused without a note")
+class ForgetsRefusals(SqliteTx):
+    async def add_notes(self, notes: Sequence[Note]) -> None:
+        await super().add_notes([note for note in notes if note.name != SETTLE_REFUSED])
+
+
+@planted("result-not-stored", "a job succeeds, but its result is not stored")
+class ForgetsResults(SqliteTx):
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]:
+        return await super().succeed([success._replace(result=None) for success in successes])
+
+
+@planted("payload-of-another", "a worker that claims several jobs receives the payload of another one of them")
+class MixesPayloads(SqliteTx):
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        claimed = await super().claim(request)
+        return [job._replace(payload=claimed[n - 1].payload) for n, job in enumerate(claimed)]
+
+
+@planted("option-forgotten", "a job is stored without its timeout")
+class ForgetsTimeouts(SqliteTx):
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        return await super().insert([_with(change, timeout_ms=None) for change in changes])
+
+
+@planted("cancel-request-forgotten", "a job that its worker hands back or retries forgets its cancel request")
+class ForgetsCancelRequests(SqliteTx):
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        rows = await super().lock(ids, wait=wait)
+        return {job_id: replace(job, cancel_requested=None) for job_id, job in rows.items()}
+
+    async def expired(self, limit: int, contracts: Sequence[str], timed_out: Sequence[str] = ()) -> list[Job]:
+        expired = await super().expired(limit, contracts, timed_out)
+        return [replace(job, cancel_requested=None) for job in expired]
+
+
+@planted("lease-outlasts-timeout", "heartbeats extend a lease beyond the timeout of the execution")
+class ExtendsBeyondTimeout(SqliteTx):
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        extended = await super().extend(held, lease)
+        query = "UPDATE detent_jobs SET lease_until = ? WHERE id = ? AND token = ? AND lease_until IS NOT NULL"
+        for job_id, token in held.items():
+            self.connection.execute(query, (self.now + lease, job_id, token))
+        return extended
+
+
+@planted("claim-too-large", "a claim brings one job more than the worker has room for")
+class ClaimsTooMany(SqliteTx):
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        return await super().claim(replace(request, limit=request.limit + 1))
+
+
+@planted("stopped-worker-claims", "a worker that stops or drains claims further jobs")
+class ClaimsWhileStopping(WorkerState):
+    def next_batch(self, at: Reading = START) -> Batch | None:
+        stopping, self.stopping = self.stopping, self.grace_over
+        try:
+            return super().next_batch(at)
+        finally:
+            self.stopping = stopping
+
+
+@planted("suspect-not-alone", "a job that may be what kills its workers runs beside other jobs")
+class StartsSuspectsAtOnce(WorkerState):
+    def next_suspect(self) -> Claimed | None:
+        for job_id in list(self._waiting_suspects):
+            return self._waiting_suspects.pop(job_id)
+        return None
 
 
 BUGS["ack-before-commit"] = Bug(

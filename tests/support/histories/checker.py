@@ -6,7 +6,9 @@ jobs can be checked one by one)? A call without a response may have taken effect
 client calls (an expired lease, a claim whose reply was lost) may happen in between, if the rules allow it then.
 
 So a violation is any of: a submit that was acknowledged and is lost, two settlements, a result under a stale token, two
-holders, a status that goes back, a cancel of a job that had ended, a lease that was taken away too early.
+holders, a token that is given out twice, a status that goes back, a cancel of a job that had ended, a lease that was
+taken away too early, a retry that starts before its time, two jobs for one idempotency key (the calls with one key are
+checked like those of a job).
 """
 
 from collections import defaultdict
@@ -50,6 +52,8 @@ class State(NamedTuple):
     """A lease has ended, or the server crashed, not before this time: no call later in the order ended before it."""
     before_claim: "State | None" = None
     """The state before the present claim, if that is committed without a flush: a crash may undo it."""
+    due: float = 0.0
+    """A retry is not claimed before this time."""
 
 
 class Violation(NamedTuple):
@@ -65,6 +69,8 @@ class Rules(NamedTuple):
     lease: float
     retries: Callable[[str], int]
     """Job type -> max_retries."""
+    backoff: float = 0.0
+    """Seconds between a failure and the retry."""
     lost_claims_from: float = NEVER
     """When the first claim began whose reply was lost: which jobs it took is unknown."""
     crashes: Sequence[tuple[float, float]] = ()
@@ -79,6 +85,9 @@ def check(histories: Iterable[tuple[str, list[Call]]], rules: Rules) -> Iterator
 
 def is_linearizable(calls: list[Call], rules: Rules) -> bool:
     calls = sorted(calls, key=lambda call: call.begin)
+    tokens = [call.arguments[0] for call in calls if call.kind == "claim"]
+    if len(tokens) > len(set(tokens)):
+        return False
     submits = [call for call in calls if call.kind == "submit"]
     retries = rules.retries(submits[0].arguments[0]) if submits else 0
     last_version = max((_observed_version(call) for call in calls), default=0)
@@ -116,7 +125,7 @@ def _next(
             break
         if not remaining >> n & 1 or call.end < state.not_before:
             continue
-        for after in _STEPS[call.kind](state, call, rules.lease, retries):
+        for after in _STEPS[call.kind](state, call, rules, retries):
             if after != state:
                 possible.append((call.end, n, after))
             elif call.end != NEVER:
@@ -170,33 +179,46 @@ def _charged(state: State, status: str, retries: int) -> State:
 Step = Iterator[State]
 
 
-def _submit(state: State, call: Call, lease: float, retries: int) -> Step:
+def _submit(state: State, call: Call, rules: Rules, retries: int) -> Step:
     yield state if state.status else state._replace(status="queued", version=1)
 
 
-def _claim(state: State, call: Call, lease: float, retries: int) -> Step:
+def _claim(state: State, call: Call, rules: Rules, retries: int) -> Step:
     token, version, execution, is_flushed = call.arguments
-    if state.status in CLAIMABLE and (state.version + 1, state.executions + 1) == (version, execution):
+    is_next = (state.version + 1, state.executions + 1) == (version, execution)
+    if state.status in CLAIMABLE and is_next and call.end >= state.due:
         yield state._replace(
             status="running",
             version=version,
             executions=execution,
             token=token,
-            lease_floor=call.begin + lease,
+            lease_floor=call.begin + rules.lease,
+            due=0.0,
             before_claim=None if is_flushed else state._replace(before_claim=None),
         )
 
 
-def _settle(state: State, call: Call, lease: float, retries: int) -> Step:
+def _settle(state: State, call: Call, rules: Rules, retries: int) -> Step:
     token, outcome = call.arguments
     holds = state.status == "running" and state.token == token
     is_repeated = state.settled == (token, outcome)
     if call.answer != "refused":
         if holds:
-            yield _outcome(state, outcome, retries)._replace(settled=(token, outcome))
+            after = _outcome(state, outcome, retries)
+            due = call.begin + rules.backoff if after.status == "retrying" else 0.0
+            yield after._replace(settled=(token, outcome), due=due)
         elif is_repeated:
             yield state
     if call.answer == "unknown" or (call.answer == "refused" and not holds and not is_repeated):
+        yield state
+
+
+def _extend(state: State, call: Call, rules: Rules, retries: int) -> Step:
+    """A heartbeat. It is flushed, and so is the claim before it."""
+    holds = state.status == "running" and state.token == call.arguments[0]
+    if holds and call.answer == "ok":
+        yield state._replace(lease_floor=max(state.lease_floor, call.begin + rules.lease), before_claim=None)
+    elif holds == (call.answer == "ok"):
         yield state
 
 
@@ -218,7 +240,7 @@ def _outcome(state: State, outcome: str, retries: int) -> State:
             return _leave(state, "queued", 1)
 
 
-def _signal(state: State, call: Call, lease: float, retries: int) -> Step:
+def _signal(state: State, call: Call, rules: Rules, retries: int) -> Step:
     refused = state.status is None or (state.status in FINAL and not state.signalled)
     if call.answer == "unknown" or refused == (call.answer == "refused"):
         if refused:
@@ -229,7 +251,7 @@ def _signal(state: State, call: Call, lease: float, retries: int) -> Step:
             yield state._replace(signalled=True)
 
 
-def _cancel(state: State, call: Call, lease: float, retries: int) -> Step:
+def _cancel(state: State, call: Call, rules: Rules, retries: int) -> Step:
     if state.status is None or state.status in FINAL:
         after, refused = state, True
     elif state.status == "running":
@@ -240,12 +262,22 @@ def _cancel(state: State, call: Call, lease: float, retries: int) -> Step:
         yield after
 
 
-def _read(state: State, call: Call, lease: float, retries: int) -> Step:
+def _read(state: State, call: Call, rules: Rules, retries: int) -> Step:
     if call.answer == (state.status, state.version):
         yield state
 
 
-_STEPS = {"submit": _submit, "claim": _claim, "settle": _settle, "signal": _signal, "cancel": _cancel, "read": _read}
+def _keyed(state: State, call: Call, rules: Rules, retries: int) -> Step:
+    """A submit with a key: the first one creates the job, all others get its id. The token of a key is that id."""
+    owner = state.token or call.arguments[0]
+    if call.answer in ("unknown", owner):
+        yield state._replace(token=owner)
+
+
+_STEPS = {
+    "submit": _submit, "keyed": _keyed, "claim": _claim, "extend": _extend, "settle": _settle, "signal": _signal,
+    "cancel": _cancel, "read": _read,
+}  # fmt: skip
 
 
 def by_job(calls: Iterable[tuple[str, Call]]) -> dict[str, list[Call]]:

@@ -1,6 +1,6 @@
 """The processes whose calls are recorded: `python -m support.histories.processes worker|client URL FOLDER …`.
 
-A worker is a real one; its settlements and claims are recorded. A client submits, reads, cancels and signals.
+A worker is a real one; its settlements, claims and heartbeats are recorded. A client submits, reads, cancels, signals.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
 from detent.stores.postgres.store import PostgresStore
 from detent.system.ids import RandomIds
+from detent.worker.heartbeat import Heartbeat
 
 from .recording import Recorder
 
@@ -32,6 +33,8 @@ FINISH_SECONDS = 180
 SIGNALS_AT_ONCE = 50
 RETRIES = {"quick": 40, "flaky": 2, "slow": 40, "waiter": 40}
 BACKOFF = "0.2"
+KEYS = 8
+"""Idempotency keys that all clients use."""
 SCOPE = Scope("operator")
 app = Detent()
 
@@ -77,8 +80,25 @@ def record_batches(recorder: Recorder) -> None:
     Engine.settle_and_claim = recorded  # type: ignore[method-assign]
 
 
+def record_heartbeats(recorder: Recorder) -> None:
+    """Record every heartbeat that extends leases. They are sent by a thread, so the recorder is one of its own."""
+    beat, report = Heartbeat._beat, Heartbeat._report
+
+    async def recorded_beat(self: Heartbeat, at: Any) -> None:
+        recorder.invoke("extend")
+        await beat(self, at)
+
+    def recorded_report(self: Heartbeat, held: Any, answer: Any, command: Any, extended_at: Any = None) -> None:
+        if extended_at is not None:
+            recorder.respond(recorder.number, [[job_id, held[job_id], job_id not in answer.lost] for job_id in held])
+        report(self, held, answer, command, extended_at)
+
+    Heartbeat._beat, Heartbeat._report = recorded_beat, recorded_report  # type: ignore[method-assign]
+
+
 async def work(url: str, folder: Path) -> None:
     record_batches(Recorder(folder, "worker"))
+    record_heartbeats(Recorder(folder, "heartbeat"))
     app.url = url
     worker = await when_available(lambda: app.worker(slots=SLOTS, lease_seconds=LEASE_SECONDS, grace_seconds=2.0))
     await worker.run()
@@ -137,6 +157,8 @@ class Client:
         while True:
             job_type, job_id = random.choice(random.choice((shared, self.recent)) or shared)
             await random.choice((self.read, self.read, self.cancel, self.signal))(job_id)
+            if random.random() < 0.3:
+                await self.submit_keyed(f"key-{random.randrange(KEYS)}")
             if job_type == "waiter" and random.random() < 0.3:
                 await self.signal(job_id)
 
@@ -164,8 +186,18 @@ class Client:
 
         await self._call("signal", job_id, answer)
 
-    async def _call(self, kind: str, job_id: str, answer: Any) -> None:
-        number = self.recorder.invoke(kind, job_id)
+    async def submit_keyed(self, key: str) -> None:
+        job_id = self.ids.job()
+
+        submission = Submission("quick", id=job_id, idempotency_key=key, max_retries=RETRIES["quick"], backoff=BACKOFF)
+
+        async def answer() -> Any:
+            return (await self.engine.jobs.submit(submission)).job.id
+
+        await self._call("keyed", key, answer, job_id)
+
+    async def _call(self, kind: str, subject: str, answer: Any, *arguments: str) -> None:
+        number = self.recorder.invoke(kind, subject, *arguments)
         try:
             async with asyncio.timeout(20):
                 result = await answer()

@@ -18,12 +18,12 @@ class Recorder:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._file = os.open(folder / f"{name}-{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._number = 0
+        self.number = 0
 
     def invoke(self, kind: str, *arguments: Any) -> int:
-        self._number += 1
-        self._write([self._number, monotonic(), kind, *arguments])
-        return self._number
+        self.number += 1
+        self._write([self.number, monotonic(), kind, *arguments])
+        return self.number
 
     def respond(self, number: int, answer: Any) -> None:
         self._write([number, monotonic(), answer])
@@ -83,6 +83,19 @@ def _batch(
         yield "", Call("claim", begin, NEVER, (token,), "unknown")
 
 
+def _keyed(begin: float, end: float, answer: Any, key: str, job_id: str) -> Iterator[tuple[str, Call]]:
+    """A call on the key, and a submit of the job that it returned."""
+    result = "unknown" if answer is None else answer
+    yield f"key {key}", Call("keyed", begin, end, (job_id,), result)
+    yield answer or job_id, Call("submit", begin, end, ("quick",), "unknown" if answer is None else "ok")
+
+
+def _extend(begin: float, end: float, answer: Any) -> Iterator[tuple[str, Call]]:
+    """answer: (job id, token, whether it still holds the job). One without a response tells nothing."""
+    for job_id, token, is_held in answer or ():
+        yield job_id, Call("extend", begin, end, (token,), "ok" if is_held else "refused")
+
+
 def _operation(kind: str) -> Any:
     def read(begin: float, end: float, answer: Any, job_id: str) -> Iterator[tuple[str, Call]]:
         if answer is None and kind == "read":
@@ -105,6 +118,8 @@ def _crash(begin: float, end: float, answer: Any) -> Iterator[tuple[str, Call]]:
 _READERS: dict[str, Any] = {
     "crash": _crash,
     "submit": _submit,
+    "keyed": _keyed,
+    "extend": _extend,
     "batch": _batch,
     "reads": _reads,
     **{kind: _operation(kind) for kind in ("signal", "cancel", "read")},

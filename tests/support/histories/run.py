@@ -23,8 +23,12 @@ from . import processes
 from .checker import NEVER, Call, Rules, by_job
 from .recording import Recorder, calls
 
-RULES = Rules(lease=0.9 * processes.LEASE_SECONDS, retries=lambda job_type: processes.RETRIES[job_type])
-"""The lease is a little shorter than it is: the clocks of server and clients run apart."""
+RULES = Rules(
+    lease=0.9 * processes.LEASE_SECONDS,
+    retries=lambda job_type: processes.RETRIES[job_type],
+    backoff=0.9 * float(processes.BACKOFF),
+)
+"""Times are a little shorter than they are: the clocks of server and clients run apart."""
 CALM_SECONDS = 5.0
 """Between two faults, so that calls succeed most of the time."""
 _TESTS = Path(__file__).parents[2]
@@ -145,6 +149,5 @@ def load(folder: Path) -> tuple[dict[str, list[Call]], Rules]:
 
 def count(jobs: dict[str, list[Call]]) -> Counter[str]:
     """The number of calls by kind and answer."""
-    return Counter(
-        f"{c.kind} {c.answer if isinstance(c.answer, str) else 'ok'}" for found in jobs.values() for c in found
-    )
+    answers = ("refused", "unknown")
+    return Counter(f"{c.kind} {c.answer if c.answer in answers else 'ok'}" for found in jobs.values() for c in found)

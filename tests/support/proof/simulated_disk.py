@@ -1,4 +1,8 @@
-"""A disk for SQLite that loses power: writes that were not synced are dropped, torn or kept, in any combination."""
+"""A disk for SQLite that loses power: unsynced writes are dropped, torn, garbled or kept, in any combination.
+
+A file that was never synced may be missing afterwards, and a deleted one may be back. What stands beside a write in its
+sector is not damaged: SQLite is told so, as on a real file system (SQLITE_IOCAP_POWERSAFE_OVERWRITE).
+"""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -6,6 +10,8 @@ from random import Random
 import apsw
 
 SECTOR = 512
+GARBLED = 0.02
+"""The share of the sectors that were being written and contain neither the old nor the new bytes."""
 _NAMES = iter(range(10**9))
 
 
@@ -23,10 +29,13 @@ class _Content:
     seen: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     pending: list[_Write] = field(default_factory=list)
+    synced: bool = False
+    """True: its name is durable too."""
 
     def sync(self) -> None:
         self.durable = bytearray(self.seen)
         self.pending.clear()
+        self.synced = True
 
     def after_loss(self, random: Random) -> bytearray:
         """The durable bytes and a random part of the pending writes, in random order, sector by sector."""
@@ -42,7 +51,9 @@ class _Content:
                 continue
             for start in range(0, len(write.data), SECTOR):
                 if random.random() < share:
-                    _put(content, write.offset + start, write.data[start : start + SECTOR])
+                    data = write.data[start : start + SECTOR]
+                    is_garbled = random.random() < GARBLED
+                    _put(content, write.offset + start, random.randbytes(len(data)) if is_garbled else data)
         return content
 
 
@@ -63,7 +74,11 @@ class Disk(apsw.VFS):
         super().__init__(self.vfs, "")
         self.random = random
         self.writes_left = writes_left
-        self.files = {name: _Content(bytearray(data), bytearray(data)) for name, data in (files or {}).items()}
+        self.files = {
+            name: _Content(bytearray(data), bytearray(data), synced=True) for name, data in (files or {}).items()
+        }
+        self._deleted: dict[str, _Content] = {}
+        """Deleted files whose directory was not synced."""
         self.survivors: dict[str, bytes] | None = None
         self.syncs = 0
 
@@ -75,7 +90,12 @@ class Disk(apsw.VFS):
         """Called before each write and each sync takes effect."""
         self.writes_left -= 1
         if self.writes_left < 0 and self.survivors is None:
-            self.survivors = {name: bytes(file.after_loss(self.random)) for name, file in self.files.items()}
+            files = {**self._uncertain(self._deleted), **self.files}
+            files = {name: file for name, file in files.items() if file.synced or self.random.random() < 0.5}
+            self.survivors = {name: bytes(file.after_loss(self.random)) for name, file in files.items()}
+
+    def _uncertain(self, files: dict[str, _Content]) -> dict[str, _Content]:
+        return {name: file for name, file in files.items() if self.random.random() < 0.5}
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "DiskFile":
         filename = name.filename() if isinstance(name, apsw.URIFilename) else name
@@ -86,7 +106,11 @@ class Disk(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
         self.count_write()
-        self.files.pop(filename, None)
+        file = self.files.pop(filename, None)
+        if syncdir:
+            self._deleted.clear()
+        elif file is not None:
+            self._deleted[filename] = file
 
     def xFullPathname(self, name: str) -> str:
         return name
@@ -124,7 +148,7 @@ class DiskFile:
         return SECTOR
 
     def xDeviceCharacteristics(self) -> int:
-        return 0
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
 
     def xLock(self, level: int) -> None: ...
 

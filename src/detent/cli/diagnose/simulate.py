@@ -18,7 +18,7 @@ from detent.proof.explore.explore import STATES, explore
 from detent.proof.explore.handlers import Scenario
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
-from detent.proof.simulate.story import story_of
+from detent.proof.simulate.story import in_words, story_of
 
 _STORY_LINES = 60
 """At most so many lines of the smallest run are printed; `--json` has all of them."""
@@ -49,6 +49,8 @@ def simulate_command(
         raise UnknownContract(f"contract {contract!r} does not exist; available: {names}", contract=contract)
     if bug is not None and bug not in BUGS:
         raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
+    if not seeds and not explored and bug is None:
+        raise typer.BadParameter("--seeds 0 runs nothing; use at least 1, or add --explore")
     hooks = DEFAULT_HOOKS if bug is None else BUGS[bug].hooks
     digests: list[str] = []
     gc.set_threshold(50_000, 20, 100)  # a run creates few cycles, and closes them
@@ -95,7 +97,7 @@ def _print_story(shrunk: dict[str, Any]) -> None:
         about = "the end of it" if job is None else f"what concerns job {job}, its parents and children"
         print_line(f"  {about} ({len(shown)} of {pluralize(len(story), 'line')}; --json has all):")
     for line in shown:
-        print_line(f"  {line}")
+        print_line(f"  {in_words(line)}")
     print_line(f"  => {'' if job is None else f'job {job}: '}{violation['rule']}: {violation['detail']}")
 
 

@@ -129,6 +129,8 @@ async def apply_results(
             continue
         claimer = StreamClaimer(result.worker or "unnamed worker", lease, max_deliveries)
         is_claim = result.status == ResultStatus.CLAIMED and result.problem is None
+        if is_claim and result.message_id in applied.ended:
+            continue  # it comes after the end of its own execution, and the message is about to be acknowledged
         apply = _apply_claim if is_claim else _apply_end
         jobs[job.id] = await apply(runtime, tx, job, claimer, result, applied.changes)
         if not is_claim:

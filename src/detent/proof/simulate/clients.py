@@ -52,10 +52,12 @@ class Client(Process):
         """A random pause."""
         await asyncio.sleep(self.random.randrange(least, most) / SECOND)
 
-    def acknowledge(self, result: Any) -> None:
+    def acknowledge(self, result: Any, submission: Submission | None = None) -> None:
         """A call that creates a job has returned: unless it failed, the job must never be lost."""
         if result is not None and not isinstance(result, DetentError):
             self.simulation.monitor.acknowledged.add(result.job.id)
+            if submission is not None:
+                self.simulation.monitor.check_submitted(submission, result.job.id)
 
 
 class Producer(Client):
@@ -77,7 +79,8 @@ class Producer(Client):
             twice = self.random.random() < 0.15
             for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
-                self.acknowledge(await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries))
+                submitted = await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries)
+                self.acknowledge(submitted, submission)
             for _ in range(bulks.count(number)):
                 await self._submit_bulk()
         self.done = True

@@ -7,8 +7,12 @@ from typing import Any
 import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.job import Micros
+from detent.core.job import TIMEOUT_GRACE, Micros
 from detent.core.limits import JobKind, Limit
+from detent.core.retry import deterministic_jitter
+from detent.engine import Submission
+from detent.engine.refusal import SETTLE_REFUSED
+from detent.ports.claims import Claimed
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
 from detent.proof.controlled_store import ManualClock
 from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
@@ -16,7 +20,8 @@ from detent.proof.verify.fold import ContractTable, flags_of
 from detent.proof.verify.limits import LimitCheck, Step
 from detent.proof.verify.rules import Finding
 
-from .handler import TOKEN_FIELD, TOKEN_PREFIX
+from .handler import RETRY_SOON_SECONDS, TOKEN_FIELD, TOKEN_PREFIX
+from .loop import SECOND
 from .schedules import ScheduleMonitor
 
 
@@ -41,6 +46,8 @@ class InvariantMonitor:
         self._results: dict[str, tuple[str | None, str | None]] = {}
         """job id -> (token, result)"""
         self._leases: dict[str, Micros] = {}
+        self._cancel_requested: set[str] = set()
+        """Leased jobs with a cancel request."""
         self._schedules = ScheduleMonitor(connection)
         self._contracts = contracts
         self._limits, self._has_limits = LimitCheck(limits), bool(limits)
@@ -50,6 +57,8 @@ class InvariantMonitor:
         self._deleted: set[str] = set()
         self._step_sums: list[Any] = []
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self._signal_sums: list[Any] = []
+        self._signals: dict[tuple[str, str], tuple[Any, ...]] = {}
         self.events = 0
         self.acknowledged: set[str] = set()
         self.unfinished: set[str] = set()
@@ -79,9 +88,19 @@ class InvariantMonitor:
             self.report(*finding)
         for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
             self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
-        self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
+        self._read_leases()
         self._check_steps()
+        self._check_signals()
         return new_events
+
+    def _read_leases(self) -> None:
+        """A lease never outlasts the timeout of its execution."""
+        leased: Any = self._connection.execute(_LEASES, (str(Phase.LEASED),)).fetchall()
+        self._leases = {row[0]: row[1] for row in leased}
+        self._cancel_requested = {row[0] for row in leased if row[2]}
+        for job_id, lease_until, _, longest in leased:
+            if longest is not None and lease_until > longest:
+                self.report(job_id, "lease.long", f"its lease ends {lease_until - longest} µs after its timeout")
 
     def _check_deleted(self) -> None:
         """Only jobs that ended long enough ago are deleted."""
@@ -112,9 +131,22 @@ class InvariantMonitor:
         if before is not None:
             self._check_settling_token(row, new_events)
         self._check_version(row, new_events)
+        self._check_dead_letter_notes(row, len(dead_letters))
         self._rows[job_id] = row
         (self.unfinished.discard if row.phase == Phase.FINAL else self.unfinished.add)(job_id)
         self._results[job_id] = self._token_and_result(job_id)
+        contract, resting = self._contracts[row.contract], row.phase in (Phase.CLAIMABLE, Phase.BLOCKED)
+        if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
+            self.report(job_id, "cancel.forgotten", f"it is {row.status}, its cancel request was not carried out")
+
+    def _check_dead_letter_notes(self, row: JobRow, dead_letters: int) -> None:
+        rule = self._contracts[row.contract].dead_letters
+        if dead_letters and rule and rule.note and (noted := self._count_notes(row.id, rule.note)) != dead_letters:
+            self.report(row.id, "note.missing", f"{dead_letters} dead letters have {noted} notes {rule.note}")
+
+    def _count_notes(self, job_id: str, name: str) -> int:
+        rows: Any = self._connection.execute(_COUNT_NOTES, (job_id, name)).fetchall()
+        return int(rows[0][0])
 
     def _check_version(self, row: JobRow, new_events: list[EventRow]) -> None:
         """A job that a worker of the old version cannot run is handed back, it does not fail."""
@@ -124,7 +156,7 @@ class InvariantMonitor:
                 self.report(row.id, "version.failed", "a job failed because an old version cannot run it", event.seq)
 
     def _check_event(self, table: ContractTable, before: JobRow | None, event: EventRow) -> None:
-        """A lease is not expired before its end, and a job is not claimed before it is due."""
+        """A lease is not expired before its end; a job is not claimed before it is due, nor from a paused queue."""
         if before is None:
             return
         move = table.move_of((event.source, event.event, event.target), flags_of(event.data or ""))
@@ -135,6 +167,20 @@ class InvariantMonitor:
             self.report(event.job_id, "lease.live", f"a lease with {left} µs left was expired", event.seq)
         if move is Move.CLAIM and event.source == before.status and (before.due_at or 0) > self._clock.highest:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
+        if move is Move.CLAIM and not self._contracts[before.contract].uses_stream:  # a message is delivered anyway
+            for (queue,) in self._connection.execute(_PAUSED_QUEUE, (event.job_id,)):
+                self.report(event.job_id, "pause.ignored", f"claimed while its queue {queue} is paused", event.seq)
+        if move is Move.RETRY:
+            self._check_backoff(before, event)
+
+    def _check_backoff(self, before: JobRow, event: EventRow) -> None:
+        """A retry waits as long as the backoff of its contract says, or as its handler says."""
+        backoff = self._contracts[before.contract].retry.backoff
+        delay = backoff.delay_ms(event.job_id, event.retries + 1, deterministic_jitter) * 1_000
+        waits = json.loads(event.data or "{}").get("due_at", event.at) - event.at
+        if waits not in (delay, int(RETRY_SOON_SECONDS * SECOND)):
+            detail = f"retry {event.retries + 1} is due after {waits} µs, its backoff is {delay} µs"
+            self.report(event.job_id, "retry.delay", detail, event.seq)
 
     def _check_settling_token(self, row: JobRow, new_events: list[EventRow]) -> None:
         """Results, errors and reasons name the token of their execution: the one the job was leased under.
@@ -144,6 +190,8 @@ class InvariantMonitor:
         (holder, old), (_, result) = self._results[row.id], self._token_and_result(row.id)
         table = self._tables[row.contract]
         moves = {table.move_of((e.source, e.event, e.target), flags_of(e.data or "")) for e in new_events}
+        if Move.SUCCEED in moves and result is None:
+            self.report(row.id, "result.lost", "the job succeeded, but its result is not stored", row.version)
         if self._contracts[row.contract].uses_stream and moves & {Move.CLAIM, Move.RECLAIM}:
             return
         tokens = [json.loads(result)[TOKEN_FIELD]] if result and result != old else []
@@ -187,6 +235,46 @@ class InvariantMonitor:
             "SELECT token, result FROM detent_job_list WHERE id = ?", (job_id,)
         ).fetchall()
         return rows[0][0], rows[0][1]
+
+    def _check_signals(self) -> None:
+        """The first signal of a name counts: it is never changed, and deleted with its job only."""
+        sums = self._connection.execute(_SIGNAL_SUMS).fetchall()
+        if sums == self._signal_sums:
+            return
+        self._signal_sums = sums
+        stored: dict[tuple[str, str], tuple[Any, ...]] = {
+            (job_id, name): tuple(values) for job_id, name, *values in self._connection.execute(_ALL_SIGNALS)
+        }
+        for key, values in self._signals.items():
+            if key[0] not in self._deleted and stored.get(key) != values:
+                self.report(key[0], "signal.changed", f"{key[1]!r} was {values}, it is {stored.get(key)}")
+        self._signals = stored
+
+    def check_submitted(self, submission: Submission, job_id: str) -> None:
+        """An acknowledged job is stored as it was submitted."""
+        if not (log := self._logs.get(job_id)):
+            return  # reported as lost at the end
+        retries = submission.max_retries
+        wanted = [submission.queue, submission.tenant_id, submission.priority, submission.timeout_ms]
+        rows: Any = self._connection.execute(_SUBMITTED, (job_id,))
+        for payload, max_retries, *stored in rows:
+            if (json.loads(payload), stored) != (submission.payload, wanted) or retries not in (None, max_retries):
+                self.report(job_id, "submit.differs", f"{retries}, {wanted} submitted, {max_retries}, {stored} stored")
+        due_at = json.loads(log[0].data or "{}").get("due_at", log[0].at)
+        if not submission.hold and due_at - log[0].at < int((submission.delay or 0.0) * SECOND):
+            self.report(job_id, "submit.differs", f"submitted with a delay of {submission.delay} s, due at {due_at}")
+
+    def check_claimed(self, claimed: Claimed) -> None:
+        """A worker receives the payload and the tenant of the job that it claimed."""
+        received = (claimed.payload, claimed.tenant_id, claimed.queue, claimed.job_type, claimed.timeout_ms)
+        for stored in self._connection.execute(_CLAIMED, (claimed.id,)):
+            if stored != received:
+                self.report(claimed.id, "claim.differs", f"a worker received {received}, stored is {stored}")
+
+    def check_refusal(self, job_id: str) -> None:
+        """A refused result leaves a note."""
+        if job_id not in self._deleted and not self._count_notes(job_id, SETTLE_REFUSED):
+            self.report(job_id, "note.missing", "a late result was refused without a note")
 
     def _check_steps(self) -> None:
         """Only the holder of a job records its steps, and a finished step never changes."""
@@ -248,6 +336,15 @@ _UNBOUND = "PAYLOAD_INVALID"
 _FINGERPRINT = """SELECT count(*), sum(version), sum(lease_until), (SELECT max(n) FROM detent_events),
 (SELECT count(*) FROM detent_keys), (SELECT count(*) FROM detent_steps), (SELECT count(*) FROM detent_signals),
 (SELECT count(*) FROM detent_fires), (SELECT count(*) FROM detent_dead_letters) FROM detent_jobs"""
+_COUNT_NOTES = "SELECT count(*) FROM detent_notes WHERE job_id = ? AND name = ?"
+_PAUSED_QUEUE = (
+    "SELECT p.name FROM detent_pauses p CROSS JOIN detent_job_list j ON j.queue = p.name"
+    " WHERE p.kind = 'queue' AND j.id = ?"
+)
+_SIGNAL_SUMS = "SELECT count(*), sum(at), sum(timed_out) FROM detent_signals"
+_ALL_SIGNALS = "SELECT job_id, name, data, at, timed_out FROM detent_signals"
+_SUBMITTED = "SELECT payload, max_retries, queue, tenant_id, priority, timeout_ms FROM detent_job_list WHERE id = ?"
+_CLAIMED = "SELECT payload, tenant_id, queue, job_type, timeout_ms FROM detent_job_list WHERE id = ?"
 _KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
 _STEPS = (
     "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase "
@@ -268,4 +365,7 @@ _MISSED_CHILDREN = (
 _HELD_BY_MESSAGE = (
     "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, 1)"
 )
-_LEASES = "SELECT id, lease_until FROM detent_job_list WHERE phase = ?"
+_LEASES = (
+    f"SELECT id, lease_until, cancel_requested, updated_at + timeout_ms * 1000 + {TIMEOUT_GRACE}"
+    " FROM detent_job_list WHERE phase = ?"
+)

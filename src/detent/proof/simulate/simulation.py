@@ -194,6 +194,7 @@ class Simulation:
         return () if self._faults_healed else self.config.faults
 
     def on_claimed(self, worker: WorkerProcess, claimed: Claimed) -> None:
+        self.monitor.check_claimed(claimed)
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:
             self.monitor.report(claimed.id, "holder.two", f"{holder} and {worker.name} got the same token")
@@ -202,7 +203,10 @@ class Simulation:
                 other.stall(self._fault_random.randrange(_LONGEST_OVERLAP))
 
     def on_batch_result(self, worker: WorkerProcess, settled: list[Settlement], result: BatchResult) -> None:
-        self.stale_refused += sum(isinstance(error, StaleLease) for error in result.refused.values())
+        stale = [job_id for job_id, error in result.refused.items() if isinstance(error, StaleLease)]
+        self.stale_refused += len(stale)
+        for job_id in stale:
+            self.monitor.check_refusal(job_id)
         for claimed in result.claimed:
             self.on_claimed(worker, claimed)
         for job_id, refusal in result.refused.items():

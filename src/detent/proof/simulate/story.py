@@ -24,6 +24,33 @@ def story_of(trace: Sequence[str], job: int | None) -> list[str]:
     return lines
 
 
+def in_words(line: str) -> str:
+    """A line of the trace for readers. The trace itself is hashed, so its texts stay as they are."""
+    line = _COMMAND.sub(lambda match: f"{match[1]} wants to {_COMMANDS[match[2]]}{match[3]}", line)
+    return _FAULT.sub(lambda match: f"fault: {_FAULTS[match[1]]}: ", line)
+
+
+_COMMANDS = {
+    "signal": "signal",
+    "cancel": "cancel",
+    "abort": "abort",
+    "decide": "approve or reject",
+    "reopen": "reopen",
+    "pause": "pause the queue `other` for a while",
+    "cancel ended": "cancel a job that has ended",
+    "dead letter": "requeue or discard a dead letter",
+}
+_COMMAND = re.compile(rf"\b(operator-\d+) ({'|'.join(sorted(_COMMANDS, reverse=True))})((?: job \d+)?)$")
+_FAULTS = {
+    "heart": "late heartbeats",
+    "stall": "paused process",
+    "stop": "graceful stop",
+    "clock": "jump of the clock",
+    "deploy": "replaced by another version",
+}
+_FAULT = re.compile(rf"\bfault: ({'|'.join(_FAULTS)}): ")
+
+
 def _concerns(event: str, family: set[int]) -> bool:
     jobs = _JOB.findall(event)
     return not jobs or any(int(number) in family for number in jobs)

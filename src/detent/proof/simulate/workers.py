@@ -119,6 +119,7 @@ class SimulatedWorker(Worker):
         self.id = process.name
         self._runner = SimulatedRunner(process)
         self.background.sweeper._interval = process.simulation.config.sweep_seconds
+        self._stopping_since: Micros | None = None
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         def later(answer: HeartbeatAnswer) -> None:
@@ -154,7 +155,15 @@ class SimulatedWorker(Worker):
         if batch.claim_limit and batch.reclaim and not self.state.reclaim_grace.over(self._clock.monotonic()):
             detail = f"{self.id} reclaims leases during its grace after an outage or a jump of the clock"
             monitor.report("", "lease.early", detail)
+        if self.state.stopping:
+            now = self.process.loop.now
+            self._stopping_since = now if self._stopping_since is None else self._stopping_since
+            if batch.claim_limit and now > self._stopping_since:  # at that moment a claim may be on its way
+                monitor.report("", "stop.claims", f"{self.id} claims jobs after it was told to stop")
         result = await super()._settle_and_claim(batch)
+        if len(result.claimed) > batch.claim_limit:
+            detail = f"{self.id} received {len(result.claimed)} jobs, it has room for {batch.claim_limit}"
+            monitor.report(result.claimed[-1].id, "claim.excess", detail)
         self.simulation.on_batch_result(self.process, batch.settled, result)
         return result
 
@@ -210,6 +219,11 @@ class SimulatedRunner(Runner):
         self._process = process
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
+        held = self._process.worker.state.held.values()
+        beside = [other.claimed for other in held if other.started and other.claimed.id != claimed.id]
+        if beside and (claimed.suspect or any(other.suspect for other in beside)):
+            detail = f"{self._process.name} runs a suspect and {len(beside)} other jobs at the same time"
+            self._process.simulation.monitor.report(claimed.id, "suspect.shared", detail)
         outcome = await super().run(handler, contract, claimed, context)
         if isinstance(outcome, Waits) and self._process.random.random() < 0.5:
             await self._until_a_child_ended(outcome.wait.children)
