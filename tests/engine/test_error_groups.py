@@ -30,6 +30,16 @@ pytestmark = pytest.mark.anyio
         ("token ghp16C7e42F292c6912E7 expired", "token abcdefgh12345678ij expired", "token <id> expired"),
         ("commit 3f2a9bc failed", "commit deadbeef01 failed", "commit <hex> failed"),
         ("line one\n\n  two", "line one two", "line one two"),
+        ("cannot open /srv/a/b.txt: denied", "cannot open /srv/other/c: denied", "cannot open <path>: denied"),
+        (r"cannot open C:\a\b.txt", r"cannot open C:\x\y", "cannot open <path>"),
+        (
+            "404 for https://api.example/u/ann?x=1",
+            "404 for https://api.example/u/bob",
+            "<number> for https://api.example/<path>",
+        ),
+        ("mail to ann@shop.example bounced", "mail to bob.b@x.example bounced", "mail to <email> bounced"),
+        ("amount -5.0 is too low", "amount 1e-3 is too low", "amount <number> is too low"),
+        ("key “a” is missing", "key “b c” is missing", "key <text> is missing"),
     ],
 )
 def test_what_differs_between_two_messages_is_replaced(one: str, other: str, pattern: str) -> None:
@@ -37,6 +47,10 @@ def test_what_differs_between_two_messages_is_replaced(one: str, other: str, pat
 
 
 def test_words_stay() -> None:
+    assert (
+        error_pattern("read/write and and/or a 24/7 host-name") == "read/write and and/or a <number>/<number> host-name"
+    )
+    assert error_pattern("POST /refund failed") == "POST /refund failed", "the endpoint is not a file"
     assert error_pattern("can't connect: don't retry") == "can't connect: don't retry"
     assert error_pattern(None) == "" and len(error_pattern("word " * 10_000)) <= 300
     assert error_pattern('"' * 5_000), "quadratic patterns would hang here"

@@ -93,8 +93,8 @@ OWN = {
     "audit", "approvals.waiting", "limits.quotas", "stats.view", "limits.pause", "limits.resume",
     "schedules.add", "tokens.create", "tokens.revoke", "tokens.list",
     "jobs.get_many", "dead_letters.get_many", "dead_letters.groups",
-    "webhooks.add", "webhooks.list", "webhooks.remove", "webhooks.pause", "webhooks.resume", "webhooks.replay",
-    "webhooks.deliveries",
+    "webhooks.add", "webhooks.list", "webhooks.remove", "webhooks.edit", "webhooks.pause", "webhooks.resume",
+    "webhooks.replay", "webhooks.deliveries",
 }  # fmt: skip
 """Each has a test of its own below."""
 OPERATORS = {
@@ -331,6 +331,7 @@ async def test_webhooks_of_a_tenant(engine: Engine, place: Place) -> None:
     assert [len(await service.list()) for service in (acme, rival, engine.webhooks)] == [1, 0, 1]
     acts: list[Callable[[Any], Awaitable[Any]]] = [
         lambda service: service.pause(webhook.id, ANN),
+        lambda service: service.edit(webhook.id, {"url": "https://rival.example/"}, ANN),
         lambda service: service.resume(webhook.id, ANN),
         lambda service: service.replay(webhook.id, ANN, after="0"),
         lambda service: service.deliveries(webhook.id, 10),

@@ -6,6 +6,7 @@ import pytest
 
 from detent.core.alerts import Alert, AlertStep, Measurement, Rule, State, advance
 from detent.core.errors import InvalidInput
+from detent.engine.metrics.alerts import labels_of
 from detent.observability.settings_file import settings_from
 
 S = 1_000_000
@@ -123,3 +124,11 @@ def test_settings_change_and_add_rules() -> None:
     assert set(settings.sinks) == {"log", "pager"}
     assert settings.sinks["pager"].accepts("P1") and not settings.sinks["pager"].accepts("P2")
     assert [rule.keep_seconds for rule in settings.retention] == [None, 90 * 86_400.0, 7 * 86_400.0]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{}, {"queue": "orders, eu", "job_type": "a=b"}, {"tenant": "Smith, Sons & Co"}, {"contract": "men", "code": "X"}],
+)
+def test_the_labels_of_a_subject_are_found_again(labels: dict[str, str]) -> None:
+    assert labels_of(Measurement(labels, 1.0, "").subject) == labels

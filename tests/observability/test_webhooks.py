@@ -1,5 +1,6 @@
 """Webhooks: filters, signatures, retries, order, bounds, replay, tenants; nothing is lost when a receiver is killed."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from detent.engine.metrics.webhooks import WebhookRequest, Webhooks
 from detent.observability.http_post import post
 from detent.observability.settings import WebhookSettings
 from detent.observability.webhook_sender import WebhookSender
+from detent.stores.metrics_queries import MetricsQueries
 from support.acts import PERMANENT, claim, submit
 from support.clock import FakeClock
 from support.stores import Place, make_engine
@@ -270,10 +272,61 @@ def test_bad_urls(url: str) -> None:
         check_url(url)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.1", "169.254.169.254", "[::1]", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "localhost", "10.0.0.1", "169.254.169.254", "0.0.0.0",
+        "224.0.0.1", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::10.0.0.1]", "[2002:a00:1::]",
+        "[fec0::1]", "[ff02::1]",
+    ],
+)  # fmt: skip
 async def test_private_addresses_can_be_refused(host: str) -> None:
     status, error = await post(f"http://{host}:9/", b"", {}, timeout=1, private_addresses=False)
     assert status is None and error is not None and "not public" in error
+
+
+async def test_slow_receivers_delay_no_others() -> None:
+    connected, all_connected, number = 0, asyncio.Event(), 60
+
+    async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connected
+        connected += 1
+        if connected == number:
+            all_connected.set()
+        await all_connected.wait()
+        writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        answers = await asyncio.gather(*(post(url, b"{}", {}, timeout=5) for _ in range(number)))
+    assert answers == [(200, None)] * number
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (b"", "ConnectionError"),
+        (b"SSH-2.0-x\r\n", "ConnectionError"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000, "ValueError"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n\r\n", "status 302"),
+    ],
+)
+async def test_bad_responses_are_errors(response: bytes, error: str) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(response)
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        _, message = await post(url, b"{}", {}, timeout=5)
+    assert message is not None and error in message
+
+
+async def test_an_impossible_host_name_is_an_error() -> None:
+    status, error = await post(f"http://{'a' * 70}/", b"", {}, timeout=5)
+    assert status is None and error is not None
 
 
 RECEIVER = """
@@ -343,3 +396,111 @@ async def test_bad_requests(engine: Engine) -> None:
         with pytest.raises(DetentError, match=code):
             await engine.webhooks.add(wrong, ANN)
     assert len(await engine.webhooks.list()) == 1
+
+
+async def test_an_edited_webhook_sends_what_waits_to_its_new_url_with_its_old_secret(
+    engine: Engine, receiver: Receiver, clock: FakeClock
+) -> None:
+    webhook, secret = await engine.webhooks.add(WebhookRequest("crm", "http://127.0.0.1:9/", queue="q"), ANN)
+    await run_jobs(engine, queue="q")
+    sender = WebhookSender(engine, WebhookSettings())
+    await sender.drain()
+    assert (await engine.webhooks.list())[0]["failures"] == 1
+    changes = {"url": receiver.url, "name": "erp", "queue": None, "events": ("job.succeeded",)}
+    view, new_secret = await engine.webhooks.edit("crm", changes, ANN)
+    assert (view["name"], view["queue"], view["events"], view["failures"]) == ("erp", None, ["job.succeeded"], 0)
+    assert new_secret is None and view["backlog"] == 3
+    await run_jobs(engine, queue="other")
+    await sender.drain()
+    assert sorted(body["job"]["queue"] for body in bodies(receiver)) == ["other"] + ["q"] * 3
+    assert verify_webhook(secret, *receiver.got[0], now=clock.now() / 1e6)
+    _, new_secret = await engine.webhooks.edit(webhook.id, {"secret": ""}, ANN)
+    assert new_secret is not None and new_secret != secret
+    await run_jobs(engine)
+    await sender.drain()
+    assert verify_webhook(new_secret, *receiver.got[-1], now=clock.now() / 1e6)
+    entries = [row.entry for row in await engine.audit() if row.entry.act == "webhook.edit"]
+    assert secret not in str(entries) and new_secret not in str(entries)
+    assert [(entry.data or {})["changed"] for entry in entries] == [
+        ["secret"], ["name", "url", "queue", "events"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"url": "ftp://crm.example/"}, "WEBHOOK_URL_INVALID"),
+        ({"url": None}, "WEBHOOK_URL_INVALID"),
+        ({"name": None}, "NAME_INVALID"),
+        ({"name": "other"}, "WEBHOOK_EXISTS"),
+        ({"contract": "unknown"}, "CONTRACT_UNKNOWN"),
+        ({"phases": ("over",)}, "WEBHOOK_FILTER_INVALID"),
+        ({"secret": "short"}, "WEBHOOK_SECRET_INVALID"),
+        ({"tenant_id": "acme"}, "OPTION_UNKNOWN"),
+    ],
+)
+async def test_a_refused_edit_changes_nothing(engine: Engine, changes: dict[str, Any], code: str) -> None:
+    for name in ("crm", "other"):
+        await engine.webhooks.add(WebhookRequest(name, "https://crm.example/"), ANN)
+    before = await engine.webhooks.list()
+    with pytest.raises(DetentError) as refused:
+        await engine.webhooks.edit("crm", changes, ANN)
+    assert refused.value.code == code
+    assert await engine.webhooks.list() == before
+    await engine.webhooks.edit("crm", {"name": "crm"}, ANN)
+
+
+async def test_someone_without_payloads_does_not_redirect_them(engine: Engine) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", "https://crm.example/"), ANN)
+    blind = engine.scoped(tenant=None, payloads=False).webhooks
+    view, _ = await blind.edit("crm", {"name": "erp"}, ANN)
+    assert view["payloads"]
+    view, _ = await blind.edit("erp", {"url": "https://mine.example/"}, ANN)
+    assert not view["payloads"]
+    view, _ = await blind.edit("erp", {"payloads": True}, ANN)
+    assert not view["payloads"]
+    view, _ = await engine.webhooks.edit("erp", {"payloads": None}, ANN)
+    assert view["payloads"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(200, None), (410, "gone")])
+async def test_an_edit_applies_to_what_is_being_sent(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, status: int, error: str | None
+) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", "http://old.example/", events=("job.succeeded",)), ANN)
+    await run_jobs(engine, 12)
+    urls: list[str] = []
+
+    async def answer(url: str, *_: object, **__: object) -> tuple[int, str | None]:
+        urls.append(url)
+        if len(urls) == 1:
+            await engine.webhooks.edit("crm", {"url": "http://new.example/"}, ANN)
+        return (status, error) if url == "http://old.example/" else (200, None)
+
+    monkeypatch.setattr("detent.observability.webhook_sender.post", answer)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    assert urls == ["http://old.example/"] * 4 + ["http://new.example/"] * 8
+    assert (await engine.webhooks.list())[0]["state"] == "active", "the old URL is gone, not the new one"
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_a_pause_while_attempts_are_recorded_is_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row is locked when it is read: else the recorded result would write back the state from before the pause."""
+    await engine.webhooks.add(WebhookRequest("crm", "http://crm.example/", events=("job.succeeded",)), ANN)
+    await run_jobs(engine, 1)
+    pauses: list[asyncio.Task[Any]] = []
+    end_delivery = MetricsQueries.end_delivery
+
+    async def end_delivery_during_a_pause(self: MetricsQueries, *arguments: Any) -> None:
+        pauses.append(asyncio.create_task(engine.webhooks.pause("crm", ANN)))
+        await asyncio.wait(pauses, timeout=0.3)
+        await end_delivery(self, *arguments)
+
+    async def answer(*_: object, **__: object) -> tuple[int, str | None]:
+        return 500, "no"
+
+    monkeypatch.setattr(MetricsQueries, "end_delivery", end_delivery_during_a_pause)
+    monkeypatch.setattr("detent.observability.webhook_sender.post", answer)
+    await WebhookSender(engine, WebhookSettings()).drain()
+    await asyncio.gather(*pauses)
+    assert [webhook["state"] for webhook in await engine.webhooks.list()] == ["paused"]

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from detent.core.alerts import SEVERITIES, Delivery, State
 
+from .http_post import post
+
 log = logging.getLogger("detent.alerts")
 SIGNATURE = "Detent-Signature"
 DELIVERY = "Detent-Delivery"
@@ -61,8 +63,6 @@ class WebhookSink(_BySeverity):
         headers = {"Content-Type": "application/json", DELIVERY: delivery.id, "User-Agent": "detent"}
         if self.secret:
             headers[SIGNATURE] = sign(self.secret, now // 1_000_000, body)
-        from .http_post import post  # slow to import, and needed by few processes
-
         _, error = await post(self.url, body, headers, timeout=self.timeout_seconds)
         return error
 

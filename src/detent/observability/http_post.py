@@ -3,15 +3,19 @@
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
-from urllib.parse import urlsplit
+from contextlib import suppress
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from urllib.parse import SplitResult, urlsplit
 
-_THREADS = 32
-_executor: list[ThreadPoolExecutor] = []
+_MAX_LINE = 65_536
 _MAX_RESPONSE = 65_536
+_BODY_SECONDS = 1.0
+"""How long the rest of a response is read, so that the receiver can send it; its status is known before."""
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
+"""NAT64 and IPv4-compatible addresses: the last 32 bits are an IPv4 address."""
 
 
 class Refused(OSError):
@@ -22,46 +26,85 @@ async def post(
     url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, private_addresses: bool = True
 ) -> tuple[int | None, str | None]:
     """(status of the response or None, error or None). It tries once and never raises for what a receiver does."""
-    if not _executor:
-        _executor.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="detent-post"))
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(2 * timeout):
-            status = await loop.run_in_executor(_executor[0], _post, url, body, headers, timeout, private_addresses)
+        async with asyncio.timeout(timeout):
+            status = await _post(urlsplit(url), body, headers, private_addresses)
     except TimeoutError:
-        return None, f"no response within {2 * timeout:g} s"
-    except OSError as error:
+        return None, f"no response within {timeout:g} s"
+    except (OSError, ValueError) as error:  # ValueError: a host name or a response line that is too long
         return None, f"{type(error).__name__}: {error}"
     return status, None if 200 <= status < 300 else f"the response has status {status}"
 
 
-def _post(url: str, body: bytes, headers: Mapping[str, str], timeout: float, private_addresses: bool) -> int:
-    parts = urlsplit(url)
-    connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = connection_class(parts.hostname or "", parts.port, timeout=timeout)
-    if not private_addresses:
-        _pin_public_address(connection)
+async def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], private_addresses: bool) -> int:
+    host, secure = url.hostname or "", url.scheme == "https"
+    port = url.port or (443 if secure else 80)
+    address = host if private_addresses else await _public_address(host, port)
+    reader, writer = await asyncio.open_connection(
+        address,
+        port,
+        limit=_MAX_LINE,
+        ssl=_tls_context() if secure else None,
+        server_hostname=host if secure else None,
+    )
     try:
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", path, body, dict(headers))
-        response = connection.getresponse()
-        response.read(_MAX_RESPONSE)
-        return response.status
-    except HTTPException as error:
-        raise ConnectionError(f"the response is not HTTP: {error!r}") from error
+        writer.write(_head(url, body, headers) + body)
+        status = await _read_status(reader)
+        with suppress(TimeoutError, EOFError, OSError):
+            async with asyncio.timeout(_BODY_SECONDS):
+                await reader.readexactly(_MAX_RESPONSE)
+        return status
     finally:
-        connection.close()
+        writer.transport.abort()
 
 
-def _pin_public_address(connection: HTTPConnection) -> None:
-    """Connect to an address that was checked: a name that is resolved twice may give another one the second time."""
-    found = socket.getaddrinfo(connection.host, connection.port, type=socket.SOCK_STREAM)
-    addresses = [str(entry[4][0]) for entry in found]
-    private = [address for address in addresses if not ipaddress.ip_address(address.partition("%")[0]).is_global]
+@cache
+def _tls_context() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _head(url: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The request line and the headers. Raises ValueError for characters outside ASCII."""
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    own = {"Host": url.netloc.rpartition("@")[2], "Content-Length": str(len(body)), "Connection": "close"}
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**own, **headers}.items())]
+    if not all(line.isprintable() for line in lines) or " " in target:
+        raise ValueError("the URL contains spaces or control characters")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+async def _read_status(reader: asyncio.StreamReader) -> int:
+    """The status of the response, read with its headers; interim responses (1xx) are skipped."""
+    while True:
+        line = await reader.readline()
+        version, _, rest = line.partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise ConnectionError(f"the response is not HTTP: {line[:80]!r}")
+        while (await reader.readline()).strip():
+            pass
+        if (status := int(rest[:3])) >= 200:
+            return status
+
+
+async def _public_address(host: str, port: int) -> str:
+    """The address to connect to: a name that is resolved twice may have another one the second time.
+
+    Raises Refused if one of its addresses is not public.
+    """
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]) for entry in entries]
+    private = [address for address in addresses if not _is_public(ipaddress.ip_address(address.partition("%")[0]))]
     if private or not addresses:
-        raise Refused(f"{connection.host} has the address {', '.join(private)}, which is not public")
+        raise Refused(f"{host} has the address {', '.join(private)}, which is not public")
+    return addresses[0]
 
-    def connect(address: Any, timeout: float, source: Any = None) -> socket.socket:
-        return socket.create_connection((addresses[0], address[1]), timeout, source)
 
-    connection._create_connection = connect  # type: ignore[attr-defined]
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether the address, and the IPv4 address that it may contain, belongs to the public internet."""
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if any(address in network for network in _TRANSLATED):
+            inner = IPv4Address(int(address) & 0xFFFF_FFFF)
+        if address.is_site_local or (inner is not None and not _is_public(inner)):
+            return False
+    return address.is_global and not address.is_multicast

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, ContextVar
 from threading import Lock
 from typing import Any
@@ -18,6 +18,7 @@ from detent.engine import Engine
 from detent.engine.execution.executions import MAX_LINE_BYTES, MAX_LINES
 from detent.ports.claims import Claimed
 from detent.ports.tx import OutputTable
+from detent.system.tasks import wait_for_event
 
 log = logging.getLogger("detent.observability.job_logs")
 
@@ -193,10 +194,7 @@ class _LogWriter:
     async def run(self) -> None:
         ended = False
         while not ended:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STORE_SECONDS):
-                    await self.stop.wait()
-            ended = self.stop.is_set()  # read before storing: lines logged meanwhile need another round
+            ended = await wait_for_event(self.stop, STORE_SECONDS)  # lines logged while storing need another round
             try:
                 await self._store_new()
             except DetentError as error:

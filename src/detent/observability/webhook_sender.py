@@ -11,6 +11,7 @@ from detent.core.webhooks.subscription import Webhook, WebhookState
 from detent.engine import Engine
 from detent.engine.metrics import alerts, webhooks
 
+from .http_post import post
 from .settings import WebhookSettings
 
 log = logging.getLogger("detent.webhooks")
@@ -68,12 +69,15 @@ class WebhookSender:
                 if not taken:
                     return
                 attempts = await asyncio.gather(*(self._send(webhook, delivery) for delivery in taken))
-                state = await webhooks.record_attempts(self._engine, webhook.id, attempts, self._settings)
-                failed = state != WebhookState.ACTIVE or any(attempt.blames_receiver for attempt in attempts)
+                current = await webhooks.record_attempts(self._engine, webhook, attempts, self._settings)
+                if current is None:
+                    return
+                webhook = current  # with the URL and the secret that it has now
+                failed = webhook.state != WebhookState.ACTIVE or any(attempt.blames_receiver for attempt in attempts)
                 errors = [attempt.error for attempt in attempts if attempt.error is not None]
                 if errors:
                     log.warning("%d requests to webhook %s failed, the last: %s", len(errors), webhook.name, errors[-1])
-                if state == WebhookState.DISABLED:
+                if webhook.state == WebhookState.DISABLED:
                     log.error("webhook %s is disabled; resume it when its receiver works again", webhook.name)
         except DetentError as error:
             log.warning("sending to webhook %s failed, trying again later: %s", webhook.name, error)
@@ -81,8 +85,6 @@ class WebhookSender:
             self._tasks.pop(webhook.id, None)
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> webhooks.Attempt:
-        from .http_post import post  # slow to import, and needed by few processes
-
         body, seconds = delivery.body.encode(), self._engine.store.now() // SECOND
         headers = {
             "Content-Type": "application/json",

@@ -48,9 +48,9 @@ class CountedEntries(NamedTuple):
 
 
 class WorkerEvents(NamedTuple):
-    """Events of one worker by kind and slot; slot None: those of all others, without a kind."""
+    """Events of one worker by contract, kind and slot; slot None: those of all others, without a kind."""
 
-    lane_group: int
+    contract: str
     source: str
     event: str
     target: str
@@ -262,7 +262,10 @@ class WebhookTable(Protocol):
     """Subscriptions to events, and the deliveries to them; their `sink` is the id of the webhook."""
 
     async def list_webhooks(self) -> list[Webhook]: ...
-    async def add_webhook(self, webhook: Webhook) -> None: ...
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        """Add it, or change what a person may edit of it: not its state, failures and position."""
+        ...
 
     async def change_webhook(self, webhook: Webhook) -> None:
         """Store its state and its failures; not its position."""

@@ -196,8 +196,8 @@ class MetricsQueries(NamedQueries):
     async def list_webhooks(self) -> list[Webhook]:
         return await self.fetch(Webhook, "webhooks")
 
-    async def add_webhook(self, webhook: Webhook) -> None:
-        await self.change("add_webhook", **asdict(webhook))
+    async def put_webhook(self, webhook: Webhook) -> None:
+        await self.change("put_webhook", **asdict(webhook))
 
     async def change_webhook(self, webhook: Webhook) -> None:
         names = ("id", "state", "failures", "failing_since", "retry_at", "last_error")

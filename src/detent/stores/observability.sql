@@ -27,9 +27,10 @@ FROM (
 JOIN detent.edges d ON d.id = k.edge;
 
 -- name: events_of_worker
--- At most :limit events of a part of the log: those of one worker by kind and slot, the others as one row without a kind.
--- Index: events_xid, in SQLite the rowid.
-SELECT coalesce(k.lane_group, 0), coalesce(d.source, ''), coalesce(d.event, ''), coalesce(d.target, ''), k.slot, k.number, k.first_at
+-- At most :limit events of a part of the log: those of one worker by contract, kind and slot, the others as one row without
+-- a kind. Index: events_xid, in SQLite the rowid.
+SELECT coalesce(g.contract, ''), coalesce(d.source, ''), coalesce(d.event, ''), coalesce(d.target, ''), k.slot,
+  CAST(sum(k.number) AS bigint), min(k.first_at)
 FROM (
   SELECT CASE WHEN own THEN edge END AS edge, CASE WHEN own THEN lane_group END AS lane_group,
     CASE WHEN own THEN at / :slot END AS slot, count(*) AS number, min(at) AS first_at
@@ -38,7 +39,8 @@ FROM (
       e.actor = (SELECT a.id FROM detent.actors a WHERE a.name = :worker) AS own
     FROM detent.events e WHERE {after:e} :position AND {until:e} :until LIMIT :limit) r
   GROUP BY 1, 2, 3) k
-LEFT JOIN detent.edges d ON d.id = k.edge;
+LEFT JOIN detent.edges d ON d.id = k.edge LEFT JOIN detent.lane_groups g ON g.id = k.lane_group
+GROUP BY 1, 2, 3, 4, 5;
 
 -- name: count_hot_events
 -- The same for the eight most frequent kinds of events, without grouping; the caller compares with the total.
@@ -186,10 +188,14 @@ WHERE sink = :sink AND created_at >= :since AND CAST(:delivery AS text) IN ('', 
 UPDATE detent.deliveries SET due_at = :now WHERE sink = :sink AND due_at > :now;
 
 -- name: webhooks
-SELECT {webhook_columns} FROM detent.webhooks ORDER BY id;
+SELECT {webhook_columns} FROM detent.webhooks ORDER BY id {for_update};
 
--- name: add_webhook
-INSERT INTO detent.webhooks ({webhook_columns}) VALUES ({webhook_places});
+-- name: put_webhook
+-- Leaves state, failures and position of one that exists: a request that ends meanwhile stores them.
+INSERT INTO detent.webhooks ({webhook_columns}) VALUES ({webhook_places})
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, url = excluded.url, secret = excluded.secret, queue = excluded.queue,
+  job_type = excluded.job_type, contract = excluded.contract, events = excluded.events, phases = excluded.phases,
+  payloads = excluded.payloads;
 
 -- name: change_webhook
 -- Everything that changes but the position.

@@ -1,4 +1,4 @@
-"""`detent webhooks`: subscriptions to events of jobs: list, add, remove, pause, resume, replay, deliveries."""
+"""`detent webhooks`: subscriptions to events of jobs: list, add, edit, remove, pause, resume, replay, deliveries."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -12,6 +12,12 @@ from detent.engine.metrics.webhooks import WebhookRequest, webhook_view
 
 group = CommandGroup(help="Send events of jobs to URLs, signed and retried.", no_args_is_help=True)
 Reference = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The id or the name, see `detent webhooks list`.")]
+
+NoPayloads = Annotated[bool, option("Leave out error texts and other data from handlers.")]
+EventFilter = Annotated[list[str] | None, option("Only events of this name; may be repeated.")]
+PhaseFilter = Annotated[
+    list[str] | None, option("Only events that lead to claimable, leased, blocked or final; may be repeated.")
+]
 
 
 @group.command("list")
@@ -32,11 +38,9 @@ def add(
     queue: QueueFilter = None,
     job_type: TypeFilter = None,
     contract: ContractFilter = None,
-    event: Annotated[list[str] | None, option("Only events of this name; may be repeated.")] = None,
-    phase: Annotated[
-        list[str] | None, option("Only events that lead to claimable, leased, blocked or final; may be repeated.")
-    ] = None,
-    no_payloads: Annotated[bool, option("Leave out error texts and other data from handlers.")] = False,
+    event: EventFilter = None,
+    phase: PhaseFilter = None,
+    no_payloads: NoPayloads = False,
     *,
     audit: AuditOptions,
     connection: ConnectionOptions,
@@ -49,6 +53,38 @@ def add(
     webhook, secret = connection.run(lambda engine: engine.webhooks.add(request, audit.scope()))
     note = f"webhook {webhook.name} ({webhook.id}) added; store the secret now, it is not shown again"
     connection.print_result({**webhook_view(webhook), "secret": secret}, secret, note)
+
+
+@group.command("edit")
+def edit(
+    webhook: Reference,
+    name: Annotated[str | None, option("Another name, unique in its tenant.")] = None,
+    address: Annotated[str | None, option("Another URL: http://… or https://…")] = None,
+    queue: QueueFilter = None,
+    job_type: TypeFilter = None,
+    contract: ContractFilter = None,
+    event: EventFilter = None,
+    phase: PhaseFilter = None,
+    no_payloads: NoPayloads = False,
+    new_secret: Annotated[bool, option("Make a new secret and print it, once.")] = False,
+    unset: Annotated[
+        list[str] | None, option("Reset this option to its default: --unset queue.", metavar="NAME")
+    ] = None,
+    *,
+    audit: AuditOptions,
+    connection: ConnectionOptions,
+) -> None:
+    """Change a webhook; options that are left out keep their value. Its secret stays, too."""
+    lists = {"events": event and tuple(event), "phases": phase and tuple(phase)}
+    given = {"name": name, "url": address, "queue": queue, "job_type": job_type, "contract": contract, **lists}
+    changes: dict[str, Any] = dict.fromkeys(field.replace("-", "_") for field in unset or ())
+    changes |= {field: value for field, value in given.items() if value is not None}
+    changes |= {"payloads": False} if no_payloads else {}
+    changes |= {"secret": ""} if new_secret else {}
+    view, secret = connection.run(lambda engine: engine.webhooks.edit(webhook, changes, audit.scope()))
+    note = f"webhook {view['name']} changed"
+    lines = [note] if secret is None else [secret, f"{note}; store the secret now, it is not shown again"]
+    connection.print_result({**view, "secret": secret}, *lines)
 
 
 @group.command("remove")

@@ -1,6 +1,7 @@
 """Alerts: any process measures them; a compare-and-set lets one process change a state; delivered at least once."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -130,10 +131,14 @@ def _after_silence(silences: Sequence[Silence], before: Alert | None, after: Ale
     return State.FIRING if any(one.covers(after.rule, after.subject, before.updated_at) for one in ended) else None
 
 
+_LABEL = re.compile("(?:^|, )(contract|code|queue|job_type|tenant|schedule|webhook)=")
+"""A label in a subject. Names of queues may contain a comma."""
+
+
 def labels_of(subject: str) -> dict[str, str]:
     """What an alert is about, by kind of thing: {"queue": "billing"}."""
-    parts = (part.partition("=") for part in subject.split(", "))
-    return {name: value for name, mark, value in parts if mark}
+    _, *parts = _LABEL.split(subject)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 async def take_deliveries(engine: Runtime, sinks: Sequence[str], limit: int) -> list[Delivery]:

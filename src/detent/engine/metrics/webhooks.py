@@ -7,8 +7,8 @@ subscription's position: any process may do it, each event is queued once.
 import base64
 import builtins
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -102,42 +102,75 @@ class Webhooks(Service):
         """Add a subscription to events from now on; returns it and its secret, which is not shown again."""
         runtime = self._runtime
         tenant = runtime.tenant_for(request.tenant_id, f"webhooks of tenant {request.tenant_id}")
-        for field in ("name", "tenant_id", "queue", "job_type", "contract"):
-            if (value := getattr(request, field)) is not None:
-                check_name(value, field)
-        check_url(request.url)
-        _check_filters(request)
-        if request.contract is not None:
-            runtime.contract(request.contract)
-        secret = request.secret or PREFIX + base64.b64encode(new_secret().encode()).decode()
-        secret_bytes(secret)
+        if tenant is not None:
+            check_name(tenant, "tenant_id")
         others = [webhook for webhook in await tx.webhooks.list_webhooks() if webhook.tenant_id == tenant]
-        if request.name in [webhook.name for webhook in others]:
-            message = f"the name {request.name!r} is taken; choose another"
-            raise InvalidInput(message, code="WEBHOOK_EXISTS", http_status=409, field="name")
+        fields = self._checked_fields(request, others)
         if len(others) >= MAX_WEBHOOKS:
             message = f"there are {MAX_WEBHOOKS} webhooks, which is the most; remove one that is not needed"
             raise InvalidInput(message, code="WEBHOOKS_FULL", http_status=409)
         webhook = Webhook(
             id=runtime.ids.job(),
-            name=request.name,
-            url=request.url,
-            secret=secret,
             tenant_id=tenant,
-            queue=request.queue,
-            job_type=request.job_type,
-            contract=request.contract,
-            events=json.dumps(request.events),
-            phases=json.dumps(request.phases),
+            **fields,
             payloads=request.payloads and runtime.payloads,
             state=WebhookState.ACTIVE,
             position=str(await tx.log.tail_end()),
             created_by=scope.actor,
             created_at=tx.now,
         )
-        await tx.webhooks.add_webhook(webhook)
+        await tx.webhooks.put_webhook(webhook)
         await self._audit(tx, scope, "webhook.add", webhook, {"url": webhook.url})
-        return webhook, secret
+        return webhook, webhook.secret
+
+    @writes
+    async def edit(
+        self, tx: Tx, reference: str, changes: Mapping[str, Any], scope: Scope
+    ) -> tuple[operations.Webhook, str | None]:
+        """Change fields of a subscription; returns it and its new secret, if that was changed.
+
+        None sets a field to its default; an empty secret: Detent makes a new one. Deliveries that wait are sent with
+        the new URL and secret, at once if the URL is new.
+        """
+        before = await self._find(tx, reference)
+        request = _apply_changes(before, changes)
+        others = [
+            webhook
+            for webhook in await tx.webhooks.list_webhooks()
+            if webhook.tenant_id == before.tenant_id and webhook.id != before.id
+        ]
+        after = replace(before, **self._checked_fields(request, others), payloads=request.payloads)
+        if after.url != before.url or (request.payloads and not before.payloads):
+            after = replace(after, payloads=request.payloads and self._runtime.payloads)
+        await tx.webhooks.put_webhook(after)
+        if after.url != before.url:
+            after = replace(after, failures=0, failing_since=None, retry_at=None, last_error=None)
+            await tx.webhooks.change_webhook(after)
+            await tx.webhooks.make_due(after.id)
+        changed = [name for name in _EDITABLE if getattr(after, name) != getattr(before, name)]
+        values = {name: getattr(after, name) for name in changed if name != "secret"}
+        await self._audit(tx, scope, "webhook.edit", after, {"changed": changed, **values})
+        pending = await tx.webhooks.pending_deliveries([after.id])
+        return webhook_view(after, pending.get(after.id, 0)), after.secret if "secret" in changed else None
+
+    def _checked_fields(self, request: WebhookRequest, others: Iterable[Webhook]) -> dict[str, Any]:
+        """The fields of a webhook that the request determines, but for `tenant_id` and `payloads`."""
+        check_name(request.name, "name")
+        for field in ("queue", "job_type", "contract"):
+            if (value := getattr(request, field)) is not None:
+                check_name(value, field)
+        check_url(request.url)
+        _check_filters(request)
+        if request.contract is not None:
+            self._runtime.contract(request.contract)
+        secret = request.secret or PREFIX + base64.b64encode(new_secret().encode()).decode()
+        secret_bytes(secret)
+        if request.name in [webhook.name for webhook in others]:
+            message = f"the name {request.name!r} is taken; choose another"
+            raise InvalidInput(message, code="WEBHOOK_EXISTS", http_status=409, field="name")
+        lists = {"events": json.dumps(request.events), "phases": json.dumps(request.phases)}
+        names = ("name", "url", "queue", "job_type", "contract")
+        return {name: getattr(request, name) for name in names} | lists | {"secret": secret}
 
     @writes
     async def remove(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
@@ -223,6 +256,22 @@ class Webhooks(Service):
         await audit(tx, scope, act, webhook.id, webhook.tenant_id, {"name": webhook.name, **(data or {})})
 
 
+_EDITABLE = tuple(field.name for field in fields(WebhookRequest) if field.name != "tenant_id")
+_DEFAULTS = {field.name: field.default for field in fields(WebhookRequest) if field.default is not MISSING}
+
+
+def _apply_changes(webhook: Webhook, changes: Mapping[str, Any]) -> WebhookRequest:
+    """What a person asks for who changes these fields of a webhook."""
+    unknown = sorted(set(changes) - set(_EDITABLE))
+    if unknown:
+        message = f"a webhook's {', '.join(unknown)} cannot be changed; change one of {', '.join(_EDITABLE)}"
+        raise InvalidInput(message, code="OPTION_UNKNOWN", field=unknown[0])
+    stored = {name: getattr(webhook, name) for name in _EDITABLE}
+    stored |= {name: tuple(json.loads(stored[name])) for name in ("events", "phases")}
+    given = {name: _DEFAULTS.get(name) if value is None else value for name, value in changes.items()}
+    return WebhookRequest(**{**stored, **given, "payloads": bool(given.get("payloads", stored["payloads"]))})
+
+
 def _check_filters(request: WebhookRequest) -> None:
     for event in request.events:
         check_name(event, "events")
@@ -297,26 +346,29 @@ async def due_webhooks(runtime: Runtime) -> builtins.list[Webhook]:
 
 
 async def record_attempts(
-    runtime: Runtime, webhook_id: str, attempts: Sequence[Attempt], limits: WebhookLimits
-) -> WebhookState:
+    runtime: Runtime, used: Webhook, attempts: Sequence[Attempt], limits: WebhookLimits
+) -> Webhook | None:
     """Store the results of requests: deliveries end or are tried later, and the webhook pauses or is disabled.
 
-    Returns the state of the webhook. A removed webhook counts as disabled.
+    used: the webhook as it was when they were sent; failures of a URL that was changed since do not count. Returns the
+    webhook as it is now, None if it was removed.
     """
 
-    async def act(tx: Tx) -> WebhookState:
-        webhook = next((hook for hook in await tx.webhooks.list_webhooks() if hook.id == webhook_id), None)
+    async def act(tx: Tx) -> Webhook | None:
+        webhook = next((hook for hook in await tx.webhooks.list_webhooks() if hook.id == used.id), None)
         if webhook is None:
-            return WebhookState.DISABLED
+            return None
         for attempt in attempts:
             due_at = _next_attempt(attempt, limits, tx.now)
             delivered_at = tx.now if attempt.error is None else None
             error = attempt.error and attempt.error[:500]
             await tx.alerts.end_delivery(attempt.delivery, due_at, delivered_at, error)
+        if webhook.url != used.url:
+            return webhook
         after = _after_attempts(webhook, attempts, limits, tx.now)
         if after != webhook:
             await tx.webhooks.change_webhook(after)
-        return WebhookState(after.state)
+        return after
 
     return await runtime.store.write(act)
 

@@ -14,7 +14,7 @@ from detent.engine.reads import operations
 from detent.ports.metrics import SlotSums, Timed, WorkerEvents
 from detent.ports.tx import Tx
 
-from .event_counts import EVENTS, UNKNOWN
+from .event_counts import EVENTS
 from .time_series import sums_of
 
 MINUTE = 60 * SECOND
@@ -28,13 +28,11 @@ _MAX_RANGES = 40
 async def read_throughput(tx: Tx, worker: str, contracts: Mapping[str, Contract]) -> operations.WorkerThroughput:
     """The executions that this worker ended, by minute, in the last 15 minutes or the last 50,000 events."""
     rows, since = await _newest_events(tx, worker)
-    groups = await tx.event_counts.lane_groups()
     slots: dict[int, SlotSums] = {slot: SlotSums() for slot in range(since // MINUTE, tx.now // MINUTE + 1)}
     for row in rows:
         if row.slot in slots:
-            contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
-            timed = Timed(row.lane_group, "", row.source, row.event, row.target, row.slot, None, row.number, 0)
-            slots[row.slot].add(sums_of(contract, timed) or SlotSums())
+            timed = Timed(0, "", row.source, row.event, row.target, row.slot, None, row.number, 0)
+            slots[row.slot].add(sums_of(contracts.get(row.contract), timed) or SlotSums())
     total = SlotSums()
     for sums in slots.values():
         total.add(sums)

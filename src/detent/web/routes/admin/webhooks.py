@@ -1,9 +1,9 @@
-"""Webhooks: subscriptions to events of jobs, their deliveries, pause, resume and replay."""
+"""Webhooks: subscriptions to events of jobs; add, edit, remove, pause, resume, deliveries and replay."""
 
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
@@ -23,34 +23,49 @@ _URL = {
     "pattern": rf"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:{_PORT})?([/?][!\"$-~]*)?$",
     "description": "http:// or https://, without user name, password and fragment.",
 }
+_B64 = "[A-Za-z0-9+/]"
+_SECRET = f"^(whsec_(({_B64}{{4}}){{8,20}}({_B64}{{2}}==|{_B64}{{3}}=)?|({_B64}{{4}}){{21}}({_B64}{{2}}==)?))?$"
+"""whsec_ and the base64 of 24 to 64 bytes."""
+Url = Annotated[schemas.Prose, WithJsonSchema(_URL)]
+Secret = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _SECRET})]
 _PHASES = Literal["claimable", "leased", "blocked", "final"]
+Events = Annotated[list[schemas.Name], Field(max_length=MAX_FILTERS, description="Names of events. Empty: all.")]
+Phases = Annotated[
+    list[_PHASES], Field(max_length=4, description="Only events that lead to these. final: it finished.")
+]
+Payloads = Annotated[bool, Field(description="False: without error texts and other data from handlers.")]
 assert set(_PHASES.__args__) == {str(phase) for phase in Phase}  # type: ignore[attr-defined]
 
 
-class WebhookCreateRequest(schemas.RequestBody):
-    name: schemas.Name = Field(description="Unique in its tenant.")
-    url: Annotated[schemas.Prose, WithJsonSchema(_URL)]
-    tenant_id: schemas.Name | None = Field(None, description="Only events of this tenant. Null: of all tenants.")
+class WebhookFilter(schemas.RequestBody):
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
     contract: schemas.Name | None = None
-    events: list[schemas.Name] = Field([], max_length=MAX_FILTERS, description="Names of events. Empty: all.")
-    phases: list[_PHASES] = Field([], max_length=4, description="Only events that lead to these. final: it finished.")
-    payloads: bool = Field(True, description="False: without error texts and other data from handlers.")
-    secret: Annotated[str, Field(max_length=200)] = Field("", description="whsec_… of your own. Empty: a new one.")
+
+
+class WebhookCreateRequest(WebhookFilter):
+    events: Events = Field([])
+    phases: Phases = Field([])
+    payloads: Payloads = True
+    name: schemas.Name = Field(description="Unique in its tenant.")
+    url: Url
+    tenant_id: schemas.Name | None = Field(None, description="Only events of this tenant. Null: of all tenants.")
+    secret: Secret = Field("", description="whsec_… of your own. Empty: a new one.")
+
+
+class WebhookUpdateRequest(schemas.ReasonRequest, WebhookFilter):
+    events: Events | None = None
+    phases: Phases | None = None
+    payloads: Payloads | None = None
+    name: schemas.Name | None = Field(None, description="Unique in its tenant.")
+    url: Url | None = None
+    secret: Secret | None = Field(None, description="whsec_… of your own. Empty or null: a new one.")
 
 
 class ReplayRequest(schemas.ReasonRequest):
     """One of the three."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [
-                {"required": [name], "properties": {name: {"type": "string"}}}
-                for name in ("delivery", "since", "after")
-            ]
-        }
-    )
+    model_config = schemas.one_of_fields("delivery", "since", "after")
     delivery: schemas.Name | None = Field(None, description="Id of one delivery.")
     since: schemas.Timestamp | None = Field(None, description="All deliveries that were created since this time.")
     after: Annotated[str, Field(max_length=80, pattern=POSITION)] | None = Field(
@@ -86,6 +101,23 @@ async def add_webhook(request: ApiRequest, body: WebhookCreateRequest) -> operat
     wanted = WebhookRequest(**fields, tenant_id=tenant, events=events, phases=phases)
     webhook, secret = await request.engine.webhooks.add(wanted, request.acting())
     return {**webhook_view(webhook), "secret": secret}
+
+
+@router.route_for("PATCH", "/webhooks/{webhook_id}", Power.ADMIN)
+async def update_webhook(
+    request: ApiRequest, webhook_id: WebhookId, body: WebhookUpdateRequest
+) -> operations.EditedWebhook:
+    """Change the given fields of a webhook; null resets a field to its default. Missing fields stay unchanged.
+
+    The secret stays unless `secret` is given; a new one is in this response only. Deliveries that wait are sent to the
+    new URL. A token without payloads that changes the URL turns `payloads` off. 404 WEBHOOK_NOT_FOUND, 409
+    WEBHOOK_EXISTS, 422 WEBHOOK_URL_INVALID.
+    """
+    _check_reach(request)
+    changes = body.model_dump(exclude_unset=True, exclude={"reason"})
+    lists = {name: tuple(changes[name]) for name in ("events", "phases") if changes.get(name) is not None}
+    webhook, secret = await request.engine.webhooks.edit(webhook_id, {**changes, **lists}, request.acting(body))
+    return {**webhook, "secret": secret}
 
 
 @router.route_for("DELETE", "/webhooks/{webhook_id}", Power.ADMIN)
