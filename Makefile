@@ -37,7 +37,7 @@ long: $(STAMP) ## the tests that take more than five seconds each
 	$(BIN)/python -m pytest -n 2 --dist load --max-worker-restart 0 -m "long and not drill" $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the tests that take minutes: crashes, simulations, load
-	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=7200 $(PYTEST_ARGS)
 
 recorded-runs: $(STAMP) ## tests/proof/recorded_runs.txt: digests of simulated runs, after a change of their behaviour
 	PYTHONPATH=tests $(BIN)/python -m support.proof.recorded_runs

@@ -7,10 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apsw
 import psycopg
+from playwright.sync_api import Browser
+
+from dashboard.site import Site, page_paths, running_site
+from support.servers.databases import house, newest
+from support.waiting import until_now
 
 JOBS, READY, HELD, DEAD_LETTERS, AUDIT_ENTRIES = 1_000_000, 100_000, 2_000, 100_000, 100_000
 QUEUES, TYPES, WORKERS = 500, 40, 200
@@ -22,6 +28,26 @@ _SPREAD = "(lane & ~(CAST(16777215 AS bigint) << 31)) | ((CAST({first} AS bigint
 """The lane of a job in one of the new queues, see lanes.py."""
 _SERIES = ((10, 120), (60, 65), (300, 78), (900, 104), (7_200, 372), (86_400, 31))
 """Width and number of slots of each queue and type, as engine/metrics/time_series.py keeps them."""
+
+
+@contextmanager
+def crowded_site(browser: Browser | None, folder: Path, store: str) -> Iterator[tuple[Site, dict[str, str]]]:
+    """A server on a database with a million jobs in 500 queues, and the paths of all pages."""
+    database = None if store == "sqlite" else house(newest()).database()
+    with running_site(folder, browser, database and database.url) as site:
+        paths, gate = page_paths(site), folder / "gate"
+        samples = Samples(
+            finished=str(site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail"))["id"]),
+            ready=site.submit("nobody", queue="mail"),
+            held=site.submit("gated", {"gate": str(gate)}, queue="gates"),
+            dead_letter=paths["dead_letter"].rpartition("/")[2],
+        )
+        until_now(lambda: site.call("GET", f"jobs/{samples.held}")["phase"] == "leased")
+        fill(site.database_url, samples)
+        yield site, paths | {"crowded queue": "queue?name=queue-001", "crowded type": "type?name=type-01"}
+        gate.touch()
+    if database is not None:
+        database.close()
 
 
 @dataclass(frozen=True)

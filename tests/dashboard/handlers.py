@@ -71,7 +71,7 @@ async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
     for number in range(rows):
         await ctx.step("row", _row, number)
     await ctx.progress(0.4, f"4 of {rows} rows")
-    await until(Path(gate).exists, 600)
+    await ctx.once("open gate", until, Path(gate).exists, 600)
     log.info("the gate is open")
     return rows
 

@@ -152,18 +152,34 @@ def status_badge(page: Page) -> Locator:
 
 
 def stop_process(process: "subprocess.Popen[str]") -> None:
-    """Terminate the process; kill it if it does not exit within 30 seconds."""
+    """Terminate the process; kill it if it does not exit within 60 seconds; a job of a failed test may take 25."""
     process.terminate()
     try:
-        process.wait(30)
+        process.wait(60)
     finally:
         process.kill()
+        process.wait()
         if process.stdout is not None:
             process.stdout.close()
 
 
 def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCES, str(SUPPORT.parent)]), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def second_worker(site: Site) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own. Its lease is short, because it reads its commands with each heartbeat."""
+    command = [sys.executable, "-m", "detent", "worker", f"{SECOND_WORKER_HANDLERS}:app", "--url", site.database_url]
+    with (site.folder / "worker.log").open("w") as log:
+        worker = subprocess.Popen(
+            [*command, "--lease-seconds", "4"], cwd=site.folder, env=child_environment(), stdout=log, stderr=log
+        )
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.wait(30)
 
 
 @contextmanager

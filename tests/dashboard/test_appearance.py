@@ -99,6 +99,7 @@ def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[st
         assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[str, str]) -> None:
     page = site.sign_in("boss", "", locale="zh-CN", viewport={"width": 360, "height": 740})
     for name, path in paths.items():

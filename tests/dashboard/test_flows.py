@@ -364,6 +364,7 @@ def test_language_and_theme_are_switched_and_kept(site: Site) -> None:
     wait_until_drawn(page)
     page.select_option("#theme", "dark")
     assert page.evaluate("getComputedStyle(document.body.parentNode).backgroundColor") == "rgb(14, 17, 22)"
+    page.wait_for_function("document.cookie.includes('detent_theme=dark')")  # Chromium stores it in another process
     site.open(page, "queues")
     assert page.get_attribute("html", "data-theme") == "dark"
     expect(page.locator("h1")).to_have_text("Queues")

@@ -1,10 +1,11 @@
 """The page of a job: executions, steps, children, log lines, progress, the drawn state, what a requeue changed."""
 
+import re
 import time
 
 import apsw
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from dashboard.site import Site, assert_no_errors, status_badge, wait_until_drawn
 from detent.core.contract.builtin import CONTRACTS
@@ -96,15 +97,24 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     rows = page.locator("#executions tbody tr")
     expect(rows).to_have_count(40)
     page.click("#executions >> text=Show more")
-    expect(rows).to_have_count(2 + 52)
+    expect(rows).to_have_count(2 + 53)
     expect(rows.first).to_contain_text("Execution 2")
+    expect(rows.filter(has_text="open gate").locator("td").last).to_have_text(re.compile(r"^\d.* s …$"))
+    traceback = rows.filter(has_text="Execution 1").locator("details")
+    traceback.locator("summary").click()
+    page.locator("#compare summary").click()
+    page.locator("#compare-a").focus()
+    page.evaluate("document.querySelector('#compare-a').addEventListener('blur', ({target}) => target.remove())")
+    elapsed = rows.first.locator("td").last.text_content() or ""
+    expect(rows.first.locator("td").last).not_to_have_text(elapsed)
+    expect(traceback).to_have_attribute("open", "")  # and stays open while the bars grow
+    expect(page.locator("#compare-a")).to_be_focused()  # and an open list of options, too
     page.select_option("#gantt-zoom", "1")
     expect(rows).to_have_count(2)
     page.locator("#executions summary", has_text="load 1").click()
     expect(page.locator("#executions .tree")).to_contain_text("waiting for")
     exact = page.locator("#executions time").first
     assert exact.text_content() and exact.get_attribute("title") and exact.get_attribute("datetime")
-    page.locator("#compare summary").click()
     compared = page.locator("#compare tbody")
     expect(compared.locator("tr", has_text="load 2").locator("td").nth(0)).to_have_text("–")
     expect(compared.locator("tr", has_text="load 1").locator("td").nth(1)).to_have_text("–")
@@ -180,8 +190,51 @@ def test_children_are_live(site: Site) -> None:
 
 
 @pytest.mark.long
+def test_a_job_with_many_notes_and_a_long_text(site: Site) -> None:
+    gate = site.folder / "notes-gate"
+    job = site.submit("gated", {"gate": str(gate)}, queue="gates")
+    page = site.sign_in("ana", f"jobs/{job}")
+    expect(status_badge(page)).to_have_text("running")
+    add_notes(site, job, 250)
+    page.reload()
+    expect(page.locator(".timeline > li")).to_have_count(200)
+    expect(page.locator("#executions tbody tr").first).to_contain_text("Execution 1")
+    expect(page.locator(".diagram .edge.taken")).to_have_count(2)
+    gate.touch()
+    long = site.submit("mail", {"to": "x" * 500_000}, queue="mail")
+    site.open(page, f"jobs/{long}")
+    expect(page.locator("h1")).to_have_text("mail")
+    assert page.evaluate("document.documentElement.scrollHeight") < 5_000
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_what_a_job_with_more_than_a_thousand_children_waits_for(site: Site) -> None:
+    """The answers are changed to those of a job whose first page of children has all ended."""
+    job = site.submit("fan-out", {"parts": 40}, queue="imports")
+    page = site.sign_in("ana", f"jobs/{job}")
+    expect(page.locator("#children [data-filter=unfinished]")).to_have_text("Not finished 4")
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        if "/detail" in route.request.url:
+            body["children"]["total"] += 1000
+            body["children"]["counts"].append({**body["children"]["counts"][0], "phase": "claimable", "count": 1})
+        elif "phase=" not in route.request.url:
+            body["items"] = [child for child in body["items"] if child["phase"] == "final"]
+        route.fulfill(response=response, json=body)
+
+    page.route(re.compile(f"jobs/{job}/(detail|children)"), answer)
+    site.open(page, f"jobs/{job}")
+    expect(page.locator("#children [data-filter=unfinished]")).to_have_text("Not finished 5")
+    expect(page.locator("#children tbody tr")).to_have_count(4)
+    assert_no_errors(page)
+
+
+@pytest.mark.long
 def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
-    dead_letter = site.create_dead_letter()
+    dead_letter, long = site.create_dead_letter(), "-" * 500
     page = site.sign_in("ana", f"dead-letters/{dead_letter}")
     requeued = site.call("POST", f"dlq/items/{dead_letter}/requeue", {"payload": {"card": "card-7"}})["job"]["id"]
     diff = page.locator("table.diff tbody tr")
@@ -189,6 +242,11 @@ def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
     expect(diff.locator("td")).to_have_text(['"bad"', '"card-7"'])
     site.open(page, f"jobs/{requeued}")
     expect(diff.locator("td")).to_have_text(['"bad"', '"card-7"'])
+    other = site.create_dead_letter(f"{long}old")
+    site.call("POST", f"dlq/items/{other}/requeue", {"payload": {"card": f"{long}new"}})
+    site.open(page, f"dead-letters/{other}")
+    expect(diff.locator("td")).to_have_text([re.compile('^….*-old"$'), re.compile('^….*-new"$')])
+    site.open(page, f"jobs/{requeued}")
     page.locator("dt:text-is('Requeued from') + dd a").click()
     page.wait_for_url(f"{site.root_url}/dead-letters/{dead_letter}")
     blind = site.sign_in("blind", f"jobs/{requeued}")
@@ -204,9 +262,34 @@ def test_the_log_of_a_long_job_is_read_in_parts(site: Site) -> None:
     entries = page.locator(".timeline > li")
     expect(entries).to_have_count(200)
     expect(entries.first).to_contain_text("succeeded")
+    page.locator(".slider input").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".slider")).to_contain_text("202 / 203 · running")
+    expect(page.locator(".timeline > li.future")).to_have_count(1)
     page.click("#older-events")
     expect(entries.last).to_contain_text("job.created")
     assert entries.count() > 200
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_the_newest_executions_of_a_long_job_can_be_chosen(site: Site) -> None:
+    job = site.submit("snoozes", {"times": 150}, queue="imports")
+    site.wait_until_final(job)
+    before = site.call("GET", f"jobs/{job}/events?order=desc&limit=2")["next_cursor"]
+    page = site.sign_in("ana", "jobs")
+    events = re.compile(f"{job}/events")
+    page.route(events, lambda route: route.continue_(url=f"{route.request.url}&cursor={before}"))
+    site.open(page, f"jobs/{job}")  # as it was before the last execution
+    expect(page.locator("#gantt-zoom option", has_text="Execution 150")).to_have_count(1)
+    page.unroute(events)
+    page.context.set_offline(True)
+    expect(page.locator("body[data-connection=lost]")).to_have_count(1)
+    page.context.set_offline(False)
+    for select in ("#gantt-zoom", "#compare-b"):
+        expect(page.locator(f"{select} option", has_text="Execution 151")).to_have_count(1)
+    page.locator("#compare summary").click()
+    expect(page.locator("#compare-b")).to_have_value("151")
     assert_no_errors(page)
 
 

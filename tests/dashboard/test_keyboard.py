@@ -1,18 +1,15 @@
 """Everything an operator does, with the keyboard alone: no test of this file uses the mouse."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from dashboard.site import (
-    SECOND_WORKER_HANDLERS,
     Site,
     assert_no_errors,
-    child_environment,
     running_site,
+    second_worker,
     status_badge,
     wait_until_drawn,
 )
@@ -222,12 +219,7 @@ def test_create_a_webhook(site: Site) -> None:
 
 
 def test_drain_a_worker(site: Site) -> None:
-    command = [sys.executable, "-m", "detent", "worker", f"{SECOND_WORKER_HANDLERS}:app", "--url", site.database_url]
-    with (site.folder / "worker.log").open("w") as log:
-        worker = subprocess.Popen(
-            [*command, "--lease-seconds", "4"], cwd=site.folder, env=child_environment(), stdout=log, stderr=log
-        )
-    try:
+    with second_worker(site) as worker:
         page = site.sign_in("ana", "")
         go_to(page, "w", "workers")
         expect(page.locator("tr", has_text="second")).to_have_count(1)
@@ -235,9 +227,6 @@ def test_drain_a_worker(site: Site) -> None:
         page.keyboard.type("a new release")
         submit_dialog(page)
         assert worker.wait(30) == 0
-    finally:
-        worker.kill()
-        worker.wait(30)
     assert_no_errors(page)
 
 

@@ -39,12 +39,61 @@ def test_typing_in_the_filter_never_blanks_the_list(site: Site) -> None:
     assert_no_errors(page)
 
 
+@pytest.mark.long
+def test_a_job_that_ends_while_a_dialog_is_open_is_drawn(site: Site) -> None:
+    gate = site.folder / "dialog-gate"
+    job = site.submit("gated", {"gate": str(gate)}, queue="dialog")
+    page = site.sign_in("ana", "jobs?q=queue:dialog")
+    expect(page.locator("tbody .badge")).to_have_text("running")
+    page.locator("tbody a").focus()
+    page.keyboard.press("Control+k")
+    gate.touch()
+    site.wait_until_final(job)
+    expect(page.locator("tbody .badge")).to_have_text("succeeded")
+    expect(page.locator("#palette-input")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("tbody a")).to_be_focused()
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_a_list_recovers_from_a_request_that_is_never_answered(site: Site) -> None:
+    site.wait_until_final(site.submit("mail", {"to": "first"}, queue="silent"))
+    page = site.sign_in("ana", "contracts")
+    page.clock.install()
+    site.open(page, "jobs?q=queue:silent")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    with page.expect_request("**/api/v1/jobs?*"):
+        page.route("**/api/v1/jobs?*", lambda _: None)
+        site.wait_until_final(site.submit("mail", {"to": "second"}, queue="silent"))
+    page.clock.fast_forward(61_000)
+    expect(page.locator(".banner.disconnected")).to_be_visible()
+    page.unroute("**/api/v1/jobs?*")
+    site.wait_until_final(site.submit("mail", {"to": "third"}, queue="silent"))
+    expect(page.locator("#show-new")).to_have_text("2 new: show")
+    expect(page.locator(".banner.disconnected")).to_be_hidden()
+    assert_no_errors(page)
+
+
+def test_an_invalid_term_is_named_and_a_date_is_a_day_of_the_viewer(site: Site) -> None:
+    site.submit("mail", {"to": "x"}, queue="mail")
+    page = site.sign_in("ana", "jobs?q=since:30+status:,+longer:abc", timezone_id="Asia/Shanghai")
+    expect(page.locator("#filter-error")).to_have_text(re.compile("since:30 status:, longer:abc"))
+    expect(page.locator(".selection")).to_be_hidden()
+    with page.expect_request(re.compile("since=2026-11-17T16%3A00%3A00")):
+        page.fill("#filter", "since:2026-11-18")
+        page.press("#filter", "Enter")
+    assert_no_errors(page)
+
+
 def test_an_unknown_prefix_is_searched_as_text(site: Site) -> None:
     job = site.submit("mail", {"to": "urn:isbn:0451450523"}, queue="mail")
     site.submit("mail", {"to": "another"}, queue="mail")
     page = site.sign_in("ana", "jobs")
     page.fill("#filter", "isbn:0451450523")
-    page.press("#filter", "Enter")
+    with page.expect_response("**/api/v1/jobs?*") as response:
+        page.press("#filter", "Enter")
+    assert "payload" not in response.value.json()["items"][0], "what the list does not show is not sent"
     expect(page.locator("tbody tr")).to_have_count(1)
     assert rows(page) == [job]
     expect(page.locator("#filter-error")).to_be_hidden()
@@ -103,6 +152,10 @@ def test_the_list_stays_still_and_announces_new_rows(site: Site) -> None:
         expect(other.locator("#show-new")).to_have_text(f"{number} new: show")
         if number == 2:
             page.on("request", lambda request: requests.append(request.url) if "/api/v1/jobs" in request.url else None)
+            page.context.set_offline(True)
+            expect(page.locator("body[data-connection=lost]")).to_have_count(1)
+            page.context.set_offline(False)
+            expect(page.locator("body[data-connection=live]")).to_have_count(1)
     assert requests == [], "nothing is loaded while updates are paused"
     expect(page.locator("#show-new")).to_have_count(0)
     page.click("#pause-updates")
@@ -232,4 +285,29 @@ def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
     expect(page.locator("#palette-options li[aria-selected=true]")).to_have_attribute("id", "palette-option-1")
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_have_count(0)
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_an_error_is_requeued_within_the_filter_only(site: Site) -> None:
+    for queue in ("narrow", "wide", "wide"):
+        site.wait_until_final(site.submit("part", {"number": 7}, queue=queue))
+    page = site.sign_in("ana", "dead-letters")
+    group = page.locator("tbody tr").filter(has_text="PART_BROKEN")
+    expect(group.locator("[data-action=requeue-group]")).to_have_text("Requeue 3")
+    page.click("button[data-value=all]")
+    expect(group.locator("button")).to_have_count(0)
+    page.click("button[data-value=open]")
+    expect(group.locator("[data-action=requeue-group]")).to_be_visible()
+    page.fill("#filter", "queue:narrow")
+    expect(group.locator("[data-action=requeue-group]")).to_have_text("Requeue 1")
+    expect(group.locator("[data-focus=open]")).to_have_attribute("href", re.compile(r"q=queue%3Anarrow%20group"))
+    group.locator("[data-action=requeue-group]").click()
+    page.click("dialog button[type=submit]")
+    expect(page.locator(".toast")).to_contain_text("1 ")
+    states = {item["queue"]: item["status"] for item in site.call("GET", "dlq/items?job_type=part&queue=wide")["items"]}
+    assert states == {"wide": "open"}
+    page.click("button[data-value=requeued]")
+    expect(group).to_be_visible()
+    expect(group.locator("button")).to_have_count(0)
     assert_no_errors(page)

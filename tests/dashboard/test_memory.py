@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from dashboard.crowd import crowded_site
 from dashboard.event_flow import event_flow
 from dashboard.plain_browser import PlainBrowser, plain_browser
-from dashboard.site import Site, running_site
+from dashboard.site import Site
 
 pytestmark = pytest.mark.drill
 MB = 1_000_000
 MOST_PRIVATE = 200 * MB
 SAMPLES = 30
+EVENTS_PER_SECOND = 5_000
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,13 @@ def open_page(browser: PlainBrowser, site: Site, path: str) -> OpenPage:
     return OpenPage(target, process)
 
 
-@pytest.mark.parametrize(
-    ("minutes", "events_per_second"), [pytest.param(60, 100, id="an_hour"), pytest.param(5, 5_000, id="busy")]
-)
-def test_memory_of_live_pages_is_bounded(tmp_path: Path, minutes: int, events_per_second: int) -> None:
+@pytest.mark.parametrize(("store", "minutes"), [("sqlite", 60), ("postgres", 5)])
+def test_memory_of_live_pages_is_bounded(tmp_path: Path, store: str, minutes: int) -> None:
+    """With a million jobs, 500 queues and 200 workers."""
     with (
         plain_browser(tmp_path) as browser,
-        running_site(tmp_path, None) as site,
-        event_flow(tmp_path, site.database_url, events_per_second) as flow,
+        crowded_site(None, tmp_path, store) as (site, _),
+        event_flow(tmp_path, site.database_url, EVENTS_PER_SECOND) as flow,
     ):
         paths = {"overview": "", "jobs": "jobs", "queues": "queues", "queue": "queue?name=flow-0", "workers": "workers"}
         paths["job"] = f"jobs/{flow.chatty_job()}"

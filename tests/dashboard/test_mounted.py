@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from dashboard.site import Site, assert_no_errors, record_errors, status_badge, stop_process, wait_until_drawn
 from support.web.served import SOURCES, first_json
 
 
+@pytest.mark.long
 def test_pages_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).parent / "mounted_app.py"), f"sqlite:///{tmp_path / 'm.db'}"]
     environment = {**os.environ, "PYTHONPATH": SOURCES}

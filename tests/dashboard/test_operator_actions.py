@@ -1,14 +1,13 @@
 """Bulk actions, schedules and workers, operated in a browser."""
 
-import subprocess
-import sys
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.site import SECOND_WORKER_HANDLERS, Site, assert_no_errors, child_environment
+from dashboard.site import Site, assert_no_errors, second_worker
 
 
 def submit_dialog(page: Page, **values: str) -> None:
@@ -31,6 +30,44 @@ def schedule(site: Site, name: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
+def test_the_payload_of_a_schedule_has_the_fields_of_its_type(site: Site) -> None:
+    page = site.sign_in("ana", "schedules")
+    page.click("text=Add a schedule")
+    page.fill("dialog [name=name]", "reorder")
+    page.fill("dialog [name=value]", "0 3 * * *")
+    page.fill("dialog [name=job_type]", "purchase")
+    page.locator("dialog [name=job_type]").press("Tab")
+    customer = page.locator('dialog [data-path="customer"]')
+    expect(customer).to_be_visible()
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog .schema-field:has([data-path=customer]) > .error")).to_have_text("Enter a value.")
+    expect(customer).to_be_focused()
+    customer.fill("Ann")
+    page.locator('dialog [data-path="due"]').fill("2030-01-31")
+    page.click("dialog >> text=Add to lines")
+    page.locator('dialog [data-path="lines.0.product"]').fill("ink")
+    page.locator('dialog [data-path="lines.0.pieces"]').fill("3")
+    page.click("dialog button[type=submit]")
+    expect(last_toast(page)).to_have_text("reorder added.×")
+    payload = schedule(site, "reorder")["payload"]
+    assert (payload["customer"], payload["lines"]) == ("Ann", [{"product": "ink", "pieces": 3}])
+
+    row(page, "reorder").locator("[data-action=edit]").click()
+    expect(customer).to_have_value("Ann")
+    submit_dialog(page, value="0 4 * * *")
+    expect(row(page, "reorder")).to_contain_text("0 4 * * *")
+    assert schedule(site, "reorder")["payload"] == payload, "a payload that nobody edits stays as it is"
+    row(page, "reorder").locator("[data-action=edit]").click()
+    customer.fill("Bob")
+    page.click("dialog [data-view=json]")
+    expect(page.locator("dialog textarea.json")).to_have_value(re.compile('"customer": "Bob"'))
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog")).to_have_count(0)
+    assert schedule(site, "reorder")["payload"] == {**payload, "customer": "Bob"}
+    assert_no_errors(page)
+
+
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")
@@ -38,13 +75,14 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page.fill("dialog [name=job_type]", "mail")
     page.fill("dialog [name=value]", "not a cron line")
     page.locator("dialog [name=value]").blur()
-    expect(page.locator("dialog [role=status]").first).to_contain_text("cron")
+    expect(page.locator("dialog .preview")).to_contain_text("cron")
+    page.click("dialog [data-view=json]")
+    page.fill("dialog textarea.json", '{"to": "everyone"}')
     page.click("dialog button[type=submit]")
-    expect(page.locator("dialog .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
     page.fill("dialog [name=value]", "0 3 * * *")
     page.locator("dialog [name=value]").blur()
-    expect(page.locator("dialog [role=status]").first).to_contain_text("03:00:00")
-    page.fill("dialog textarea.json", '{"to": "everyone"}')
+    expect(page.locator("dialog .preview")).to_contain_text("03:00:00")
     page.click("dialog button[type=submit]")
     expect(last_toast(page)).to_have_text("digest added.×")
     schedule_row = row(page, "digest")
@@ -53,6 +91,7 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     assert (created["timezone"], created["payload"]) == ("Asia/Shanghai", {"to": "everyone"})
 
     schedule_row.locator("[data-action=edit]").click()
+    page.click("dialog [data-view=json]")
     expect(page.locator("dialog textarea.json")).to_have_value('{\n  "to": "everyone"\n}')
     page.select_option("dialog [name=kind]", "every")
     page.fill("dialog textarea.json", '{"to": "nobody"}')
@@ -92,7 +131,7 @@ def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> Non
     row(page, "twice").locator("[data-action=edit]").click()
     site.call("PATCH", "schedules/twice", {"every": "2h"})
     submit_dialog(page, value="3h")
-    expect(page.locator("dialog .error[role=alert]")).to_contain_text("VERSION_CONFLICT")
+    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("VERSION_CONFLICT")
     assert schedule(site, "twice")["expression"] == "2h"
 
 
@@ -105,7 +144,7 @@ def test_a_backfill_counts_the_jobs_before_it_creates_them(site: Site) -> None:
     schedule_row = row(page, "hourly")
     schedule_row.locator("[data-action=backfill]").click()
     submit_dialog(page, first=local[1], last=local[0])
-    expect(page.locator("dialog .error[role=alert]")).to_contain_text("must not be before")
+    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("must not be before")
     submit_dialog(page, first=local[0], last=local[1])
     expect(page.locator("dialog h2")).to_have_text("Create 5 jobs for hourly?")
     assert site.call("GET", "jobs?queue=past")["items"] == []
@@ -190,12 +229,8 @@ def test_many_jobs_are_requeued_after_the_number_is_typed(site: Site) -> None:
 def test_a_worker_is_drained(site: Site) -> None:
     """A drained worker finishes the job it runs, then exits."""
     gate = site.folder / "drained"
-    command = [sys.executable, "-m", "detent", "worker", f"{SECOND_WORKER_HANDLERS}:app", "--url", site.database_url]
-    command += ["--lease-seconds", "4"]  # a worker reads its commands with each heartbeat
     job = site.submit("second", {"gate": str(gate)}, queue="second")
-    with (site.folder / "worker.log").open("w") as log:
-        worker = subprocess.Popen(command, cwd=site.folder, env=child_environment(), stdout=log, stderr=log)
-    try:
+    with second_worker(site) as worker:
         page = site.sign_in("ana", "workers")
         worker_row = row(page, "second")
         expect(worker_row).to_contain_text("1 / ")
@@ -214,7 +249,4 @@ def test_a_worker_is_drained(site: Site) -> None:
         assert worker.wait(30) == 0
         assert site.call("GET", f"jobs/{job}")["result"] == "finished"
         expect(row(page, "1 / ")).to_have_count(0)
-    finally:
-        worker.kill()
-        worker.wait(30)
     assert_no_errors(page)

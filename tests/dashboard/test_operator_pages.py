@@ -1,19 +1,16 @@
 """Webhooks, alerts, runs of schedules and workers in a browser: create, act, errors of the server, empty states."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from dashboard.site import (
-    SECOND_WORKER_HANDLERS,
     Site,
     assert_no_errors,
-    child_environment,
     running_site,
+    second_worker,
     wait_until_drawn,
 )
 from dashboard.views import SETTINGS
@@ -50,7 +47,7 @@ def submit_dialog(page: Page, **values: str) -> None:
 
 def expect_refused(page: Page, code: str) -> None:
     """The dialog stays open with the error of the server."""
-    expect(page.locator("dialog .error[role=alert]")).to_contain_text(code)
+    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text(code)
     expect(page.locator("dialog button[type=submit]")).to_be_enabled()
 
 
@@ -85,6 +82,20 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     expect(row(page, "shop").locator(".badge")).to_have_text("Paused")
     row(page, "shop").locator("[data-action=resume]").click()
     expect(row(page, "shop").locator(".badge")).to_have_text("Active")
+    row(page, "shop").locator("[data-action=edit]").click()
+    expect(page.locator("dialog [name=final]")).to_be_checked()
+    submit_dialog(page, url="http://user@127.0.0.1:9/hook")
+    expect_refused(page, "WEBHOOK_URL_INVALID")
+    page.uncheck("dialog [name=final]")
+    submit_dialog(page, url=receiver.url, queue="")
+    expect(page.locator(".toast").last).to_contain_text("shop saved")
+    expect(row(page, "shop")).to_contain_text("All events")
+    row(page, "shop").locator("[data-action=edit]").click()
+    page.check("dialog [name=new_secret]")
+    submit_dialog(page)
+    expect(page.locator("#secret")).to_contain_text("whsec_")
+    expect(page.locator("dialog")).not_to_contain_text("digest")
+    page.click("dialog >> text=Close")
     row(page, "shop").locator("[data-action=remove]").click()
     expect(page.locator("dialog button[type=submit]")).to_be_disabled()
     submit_dialog(page, confirmation="shop")
@@ -101,7 +112,7 @@ def test_an_operator_cannot_add_webhooks_and_a_viewer_has_no_page(site: Site) ->
     site.call("POST", "webhooks", {"name": "only", "url": "http://127.0.0.1:9/hook"})
     page = site.sign_in("ana", "webhooks")
     expect(row(page, "only").locator("[data-action=pause]")).to_be_visible()
-    expect(page.locator("[data-action=remove], #page .toolbar button")).to_have_count(0)
+    expect(page.locator("[data-action=edit], [data-action=remove], #page .toolbar button")).to_have_count(0)
     site.call("DELETE", "webhooks/only")
     row(page, "only").locator("[data-action=pause]").click()
     expect(page.locator(".toast.bad")).to_contain_text("WEBHOOK_NOT_FOUND")
@@ -139,6 +150,13 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(silence).to_be_hidden()
     alert.get_by_role("link", name="Show the cause").click()
     expect(page.locator("h1")).to_have_text("Job type nobody-handles-this")
+    answer = {**site.call("GET", "alerts")["items"][0], "rule": "losses of acme", "kind": "dlq_arrivals", "value": 77}
+    answer |= {"subject": "tenant=acme", "labels": {"tenant": "acme"}}
+    page.route("**/api/v1/alerts", lambda route: route.fulfill(json={"items": [answer], "next_cursor": None}))
+    site.open(page, "alerts")
+    expect(row(page, "losses of acme")).to_contain_text("77 new dead letters (tenant=acme)")
+    row(page, "losses of acme").get_by_role("link", name="Show the cause").click()
+    expect(page.locator("#filter")).to_have_value("tenant:acme")
     site.call("POST", f"jobs/{job}/cancel", {})
     assert_no_errors(page)
 
@@ -181,12 +199,7 @@ def test_a_schedule_is_run_now(site: Site) -> None:
 
 
 def test_workers_are_listed_stopped_and_vanish(site: Site) -> None:
-    command = [sys.executable, "-m", "detent", "worker", f"{SECOND_WORKER_HANDLERS}:app", "--url", site.database_url]
-    with (site.folder / "worker.log").open("w") as log:
-        worker = subprocess.Popen(
-            [*command, "--lease-seconds", "4"], cwd=site.folder, env=child_environment(), stdout=log, stderr=log
-        )
-    try:
+    with second_worker(site) as worker:
         page = site.sign_in("ana", "workers")
         expect(page.locator("tbody tr")).to_have_count(2)
         second = row(page, "second")
@@ -198,9 +211,6 @@ def test_workers_are_listed_stopped_and_vanish(site: Site) -> None:
         viewer = site.sign_in("vic", "workers")
         expect(viewer.locator("tbody tr").first).to_be_visible()
         expect(viewer.locator("[data-action]")).to_have_count(0)
-    finally:
-        worker.kill()
-        worker.wait(30)
     assert_no_errors(page, viewer)
 
 

@@ -3,8 +3,7 @@
 import json
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import apsw
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard import crowd
+from dashboard.crowd import crowded_site
 from dashboard.event_flow import event_flow
 from dashboard.site import Site, page_paths, running_site
-from support.servers.databases import house, newest
 
 pytestmark = pytest.mark.drill
 JOBS = 1_000_000
@@ -50,27 +48,6 @@ def fill(path: Path, job: dict[str, Any], jobs: int) -> None:
 
 
 FILTERS = ("worker:nobody", "error:NONE", "trace:none", "parent:none", "since:1h", "longer:1h", "attempts:9")
-
-
-@contextmanager
-def crowded_site(browser: Browser, folder: Path, store: str) -> Iterator[tuple[Site, dict[str, str]]]:
-    """A server on a database with a million jobs in 500 queues, see crowd.py; and the paths of all pages."""
-    database = None if store == "sqlite" else house(newest()).database()
-    with running_site(folder, browser, database and database.url) as site:
-        paths, gate = page_paths(site), folder / "gate"
-        samples = crowd.Samples(
-            finished=str(site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail"))["id"]),
-            ready=site.submit("nobody", queue="mail"),
-            held=site.submit("gated", {"gate": str(gate)}, queue="gates"),
-            dead_letter=paths["dead_letter"].rpartition("/")[2],
-        )
-        while site.call("GET", f"jobs/{samples.held}")["phase"] != "leased":
-            time.sleep(0.05)
-        crowd.fill(site.database_url, samples)
-        yield site, paths | {"crowded queue": "queue?name=queue-001", "crowded type": "type?name=type-01"}
-        gate.touch()
-    if database is not None:
-        database.close()
 
 
 @pytest.mark.parametrize("events_per_second", [0, 5_000])

@@ -118,10 +118,10 @@ def _invalid_filter(page: Page) -> None:
 
 def _rejected_schedule(page: Page) -> None:
     dialog(".toolbar button.primary")(page)
-    for name, value in {"name": "digest", "job_type": "mail", "value": "not a cron line"}.items():
+    for name, value in {"name": "digest", "job_type": "nobody", "value": "not a cron line"}.items():
         page.fill(f"dialog [name={name}]", value)
     page.click("dialog button[type=submit]")
-    expect(page.locator("dialog .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    expect(page.locator("dialog .error[role=alert]", has_text="SCHEDULE_INVALID")).to_be_visible()
 
 
 def _verified(page: Page) -> None:
@@ -228,6 +228,7 @@ OPENED = (
     _open("alert_silence", "/alerts", dialog("[data-action=silence]")),
     _open("webhook_add", "/webhooks", dialog(".toolbar button.primary")),
     _open("webhook_deliveries", "/webhooks", dialog("tr:has-text('billing system') .actions button")),
+    _open("webhook_edit", "/webhooks", dialog("[data-action=edit]")),
     _open("webhook_remove", "/webhooks", dialog("[data-action=remove]")),
     _open("token_add", "/tokens", dialog(".toolbar button")),
     _open("token_revoke", "/tokens", dialog("tr:has-text('vic') .danger")),

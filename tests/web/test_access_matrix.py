@@ -142,6 +142,7 @@ POST   /alerts/silences                   operate  shared  201
 DELETE /alerts/silences/{silence_id}      operate  shared  200
 GET    /webhooks                          operate  hooks   200
 POST   /webhooks                          admin    hooks   201
+PATCH  /webhooks/{webhook_id}             admin    hook    200
 DELETE /webhooks/{webhook_id}             admin    hook    200
 POST   /webhooks/{webhook_id}/pause       operate  hook    200
 POST   /webhooks/{webhook_id}/resume      operate  hook    200
@@ -283,6 +284,7 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
         "/alerts/acknowledge": {"rule": "r", "subject": "s"},
         "/alerts/silences": {"rule": "r", "seconds": 60},
         "/webhooks": {"name": f"n{number}", "url": "https://example.com/", "tenant_id": thing.owner},
+        "/webhooks/{webhook_id}": {"url": "https://example.com/changed"},
         "/webhooks/{webhook_id}/replay": {"after": "0"},
         "/schedules": {**thing.options, "name": f"n{number}", "every": "1h"},
         "/schedules/preview": {"every": "1h"},

@@ -215,6 +215,10 @@ async def test_the_log_of_a_job_newest_first(api: Api) -> None:
         assert [entry["event"] for page in shown for entry in page] == names[::-1]
         assert [entry["target"] for page in shown for entry in page] == [e["target"] for e in oldest_first][::-1]
         assert all(len(page) == limit for page in shown[:-1])
+    changes = [entry for entry in oldest_first if not entry["note"]]
+    for order, expected in (("asc", changes), ("desc", changes[::-1])):
+        shown = await pages(api, f"jobs/{job['id']}/events", limit=4, order=order, notes="false")
+        assert [entry for page in shown for entry in page] == expected
     assert code(await api.open.get(f"{API}/jobs/{job['id']}/events?cursor=1.2.3"), 422) == "INPUT_INVALID"
 
 

@@ -105,6 +105,12 @@ def test_generators_can_name_what_the_document_has() -> None:
             assert_distinct([value for value in part["enum"] if isinstance(value, str) and value], str(part["enum"]))
 
 
+def test_alternatives_do_not_hide_the_fields_of_a_body() -> None:
+    """A generator makes of each alternative at the top of a schema a class with the fields of the alternative only."""
+    schemas = DOCUMENT["components"]["schemas"]
+    assert [name for name, part in schemas.items() if "properties" in part and {"oneOf", "anyOf"} & part.keys()] == []
+
+
 @pytest.mark.drill
 def test_a_typescript_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not shutil.which("npm"):

@@ -113,6 +113,8 @@ async def test_events_why_and_verify(api: Api) -> None:
 
 async def test_an_idempotency_key_replays_the_response(api: Api) -> None:
     key, body = {"Idempotency-Key": "once"}, {"job_type": "mail"}
+    two_keys = await api.open.post(f"{API}/jobs", json=body, headers=[*key.items(), ("Idempotency-Key", "twice")])
+    assert code(two_keys, 422) == "IDEMPOTENCY_KEY_INVALID"
     first = await api.open.post(f"{API}/jobs", json=body, headers=key)
     again = await api.open.post(f"{API}/jobs", json=body, headers=key)
     assert again.status_code == 201 and again.content == first.content

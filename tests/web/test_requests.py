@@ -115,6 +115,24 @@ async def test_a_request_waits_until_the_job_is_finished(api: Api, monkeypatch: 
     assert same.status_code == 304
 
 
+async def test_a_request_that_waits_ends_with_its_token(api: Api) -> None:
+    boss, viewer = await api.person("boss", "admin"), await api.person("v", "viewer", rotated=False)
+    worker = await api.person("w", "worker", rotated=False)
+    job = await api.submit(boss)
+    claim_request = {"worker": "w1", "job_types": ["other"], "wait_seconds": 20}
+    waiting = asyncio.create_task(viewer.get(f"{API}/jobs/{job['id']}?wait=20"))
+    claiming = asyncio.create_task(worker.post(f"{API}/worker/claim", json=claim_request))
+    await until(lambda: bool(api.app.state.web.streams))
+    while not (await boss.get(f"{API}/workers")).json()["items"]:
+        pass
+    for token in await api.engine.tokens.list():
+        if token.person in ("v", "w"):
+            assert (await boss.post(f"{API}/tokens/{token.id}/revoke")).status_code == 200
+    assert (await boss.post(f"{API}/jobs/{job['id']}/cancel")).status_code == 200
+    async with asyncio.timeout(10):
+        assert code(await waiting, 401) == code(await claiming, 401) == "UNAUTHORIZED"
+
+
 async def test_a_wait_has_limits(api: Api) -> None:
     job = await api.submit()
     path = f"{API}/jobs/{job['id']}"

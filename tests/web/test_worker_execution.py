@@ -69,6 +69,32 @@ async def test_steps_are_recorded_once(api: Api) -> None:
     assert await second.settle(outcome="succeed") == "succeeded" and await verified(api)
 
 
+async def test_two_children_of_one_name_are_refused(api: Api) -> None:
+    mine = await run(api)
+    twins = [{"name": "twin", "job_type": "mail", "payload": {"number": number}} for number in (1, 2)]
+    assert code(await mine.post("children", children=twins), 422) == "INPUT_INVALID"
+    assert (await api.open.get(f"{API}/jobs/{mine.job['id']}/children")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "values"),
+    [
+        ("succeed", {"reason": "done"}),
+        ("succeed", {"wait": {"name": "paid"}}),
+        ("fail", {"result": 0}),
+        ("snooze", {"code": "BUSY"}),
+        ("cancel", {"message": "no"}),
+        ("stop", {"after_seconds": 0}),
+        ("wait", {"wait": {"name": "paid"}, "retryable": False}),
+    ],
+)
+async def test_an_outcome_has_only_its_own_values(api: Api, outcome: str, values: dict[str, Any]) -> None:
+    mine = await run(api)
+    refused = await mine.post("settle", outcome=outcome, **values)
+    assert code(refused, 422) == "INPUT_INVALID" and refused.json()["field"] in values
+    assert await mine.settle(outcome="succeed", result=1, reason=None, wait=None) == "succeeded"
+
+
 async def test_a_step_that_was_begun_is_not_run_again(api: Api) -> None:
     mine = await run(api)
     begun = {"name": "transfer", "digest": "d", "finished": False}

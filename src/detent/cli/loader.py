@@ -13,10 +13,8 @@ from detent.core.errors import DetentError, InvalidInput
 DEFAULT_NAME = "app"
 
 
-class AppFailed(DetentError):
+class AppFailed(DetentError, code="APP_FAILED"):
     """The application's module raised an exception while it was imported."""
-
-    code = "APP_FAILED"
 
 
 def load_app(spec: str, url: str | None = None) -> Detent:

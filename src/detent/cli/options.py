@@ -67,7 +67,6 @@ Cursor = Annotated[str | None, option("Start after this id: the next_cursor of t
 QueueFilter = Annotated[str | None, option("Only this queue.")]
 TypeFilter = Annotated[str | None, option("Only this job type.", name="--type")]
 ContractFilter = Annotated[str | None, option("Only jobs under this contract.")]
-StatusFilter = Annotated[str | None, option("Only this status.")]
 DryRun = Annotated[bool, option("Print how many would be affected and change nothing.")]
 Yes = Annotated[bool, option("Do not ask for confirmation.")]
 Rate = Annotated[float | None, option("Spread the new jobs: this many become due per second.")]

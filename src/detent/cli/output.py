@@ -43,12 +43,12 @@ def print_line(text: str = "") -> None:
     console().print(Text(replace_control_characters(text)), soft_wrap=True)
 
 
-def print_json(value: Any, *, indent: int | None = 2) -> None:
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+def print_json(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
     try:
         sys.stdout.write(text + "\n")
     except UnicodeEncodeError:  # the encoding of stdout lacks a character; JSON can escape it in ASCII
-        sys.stdout.write(json.dumps(value, indent=indent) + "\n")
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
     sys.stdout.flush()
 
 

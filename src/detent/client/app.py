@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
-from detent.core.errors import InvalidInput, JobFailed
+from detent.core.errors import InvalidInput
 from detent.engine import Engine
 from detent.engine.submit.submission import MAX_PAYLOAD, check_names_and_numbers
 from detent.engine.tracing import Tracer
@@ -33,7 +33,7 @@ from .jobs import Jobs
 from .operations import Queues, read_events
 from .options import EngineOptions, HandlerOptions, Limited, check_known, checked_options
 from .schedules import Schedules, Scheduling
-from .sync import SyncClient, SyncHandle
+from .sync import SyncClient
 from .tenants import TenantApp
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("detent.client.app")
-
-__all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
 
 
 class Detent(Scheduling, Limited, Hooked):

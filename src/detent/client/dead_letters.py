@@ -56,13 +56,12 @@ class DeadLetters:
         Raises DeadLetterConflict if it was requeued or discarded before, InvalidInput (PAYLOAD_INVALID), QuotaExceeded.
         """
         engine = await self._app.ready()
-        new_payload = None if payload is None else dict(payload)
-        if new_payload is not None:
+        checked = None
+        if payload is not None:
             item = await engine.scoped(tenant=tenant).dead_letters.get(dlq_id)
-            definition = self._app.jobs.get(item.job_type)
-            new_payload = definition.handler.payload((), new_payload) if definition else new_payload
+            checked = self._app.jobs.checked_payload(item.job_type, dict(payload))
         return await engine.dead_letters.requeue(
-            dlq_id, Scope(actor, reason, tenant), payload=new_payload, take_steps=take_steps
+            dlq_id, Scope(actor, reason, tenant), payload=checked, take_steps=take_steps
         )
 
     async def requeue_many(

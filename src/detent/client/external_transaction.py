@@ -62,32 +62,35 @@ async def submit_on(engine: Engine, connection: Any, submission: Submission) -> 
     opened = await _opened(engine, connection)
     caller = _in_transaction(opened)
     if caller.blocks:
-
-        def run(work: Coroutine[Any, Any, int]) -> int:
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-        submitted = await asyncio.to_thread(lambda: run_now(_submit(engine, caller, submission, opened, run)))
+        submitted = await asyncio.to_thread(_submit_blocking, engine, caller, submission, opened, loop)
     else:
         submitted = await _submit(engine, caller, submission, opened, None)
     _notify_at_end(engine, opened, submitted, loop)
     return submitted
 
 
-def submit_on_sync(engine: Engine, connection: Any, submission: Submission, run: Run) -> Submitted:
-    """Submit on a blocking connection, from a thread that has no event loop."""
+def submit_on_sync(
+    engine: Engine, connection: Any, submission: Submission, loop: asyncio.AbstractEventLoop
+) -> Submitted:
+    """Submit on a blocking connection, from a thread that has no event loop. loop: that of the engine."""
     opened = run_now(_opened(engine, connection))
     caller = _in_transaction(opened)
     if not caller.blocks:
         raise NoTransaction(
             "this is an async connection; use await enqueue_in(connection, ...)", code="CONNECTION_UNKNOWN"
         )
-    submitted = run_now(_submit(engine, caller, submission, opened, run))
-    _notify_at_end(engine, opened, submitted, run(_running_loop()))  # type: ignore[arg-type]
+    submitted = _submit_blocking(engine, caller, submission, opened, loop)
+    _notify_at_end(engine, opened, submitted, loop)
     return submitted
 
 
-async def _running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
+def _submit_blocking(
+    engine: Engine, caller: Any, submission: Submission, opened: CallerTransaction, loop: asyncio.AbstractEventLoop
+) -> Submitted:
+    def run(work: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    return run_now(_submit(engine, caller, submission, opened, run))
 
 
 async def _opened(engine: Engine, connection: Any) -> CallerTransaction:

@@ -1,23 +1,17 @@
 """Handle: an enqueued job, to wait for its result, look at it, cancel it, or send it a signal or a decision."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from detent.core.access import Scope
 from detent.core.job import Job
-from detent.engine import Engine
 from detent.engine.reads.views import job_view
 from detent.handler.handler import Handler
 
+if TYPE_CHECKING:
+    from .app import Detent
+
 R = TypeVar("R")
-
-
-class EngineSource(Protocol):
-    """Opens the engine a handle works with: an application."""
-
-    async def ready(self) -> Engine:
-        """The engine of this event loop."""
-        ...
 
 
 class Handle(Generic[R]):
@@ -30,7 +24,7 @@ class Handle(Generic[R]):
     Every call raises NotFound (JOB_NOT_FOUND) if the job was deleted by retention.
     """
 
-    def __init__(self, app: EngineSource, job_id: str, handler: Handler | None, hit: bool = False) -> None:
+    def __init__(self, app: "Detent", job_id: str, handler: Handler | None, hit: bool = False) -> None:
         """handler: converts the result to its annotated type; without it the result is the stored JSON text."""
         self.id = job_id
         self.hit = hit

@@ -133,9 +133,9 @@ class JobDefinition(Generic[P, R]):
         """
         if self.app.is_under_test:
             return self.app.sync.enqueue(self, *args, **kwargs)
-        submission, run = self.submission(self.handler.payload(args, kwargs)), self.app.sync.run
-        submitted = submit_on_sync(run(self.app.ready()), connection, submission, run)
-        return SyncHandle(self.app.sync, Handle(self.app, submitted.job.id, self.handler, submitted.hit))
+        submission, client = self.submission(self.handler.payload(args, kwargs)), self.app.sync
+        submitted = submit_on_sync(client.run(self.app.ready()), connection, submission, client.loop)
+        return SyncHandle(Handle(self.app, submitted.job.id, self.handler, submitted.hit), client.run)
 
     def submission(self, payload: dict[str, Any]) -> Submission:
         """The request for a new job: this payload with the options of the declaration and of `using`."""

@@ -57,6 +57,14 @@ class Jobs(dict[str, "JobDefinition[Any, Any]"]):
         super().__init__()
         self._app = app
 
+    def checked_payload(self, job_type: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """The payload as the handler of this job type takes it; as it is if this app does not declare the type.
+
+        Raises InvalidInput (PAYLOAD_INVALID).
+        """
+        definition = self.get(job_type)
+        return definition.handler.payload((), payload) if definition else payload
+
     async def list(self, **filter: Unpack[JobFilter]) -> Sequence[Job]:
         """Jobs that match, newest first, at most `limit` (50).
 
@@ -108,11 +116,11 @@ class Jobs(dict[str, "JobDefinition[Any, Any]"]):
         Raises IllegalMove if the job has not finished.
         """
         engine = await self._app.ready()
-        new_payload = None if payload is None else dict(payload)
-        if new_payload is not None:
-            definition = super().get((await engine.scoped(tenant=tenant).jobs.get(job_id)).job_type)
-            new_payload = definition.handler.payload((), new_payload) if definition else new_payload
-        submitted = await engine.jobs.requeue(job_id, Scope(actor, reason, tenant), payload=new_payload)
+        checked = None
+        if payload is not None:
+            job = await engine.scoped(tenant=tenant).jobs.get(job_id)
+            checked = self.checked_payload(job.job_type, dict(payload))
+        submitted = await engine.jobs.requeue(job_id, Scope(actor, reason, tenant), payload=checked)
         return await self._app.handle(submitted.job.id)
 
     async def reopen(

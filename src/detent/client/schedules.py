@@ -89,17 +89,11 @@ class Schedules:
         """
         engine = await self._app.ready()
         changes = fields_of_python(ScheduleRequest, changes)
-        if changes.get("payload") is not None or "job_type" in changes:
+        if changes.get("payload") is not None:
             schedule = await engine.scoped(tenant=tenant).schedules.get(reference)
-            changes = {**changes, **self._checked_payload(schedule, changes)}
+            job_type = changes.get("job_type", schedule.job_type)
+            changes["payload"] = self._app.jobs.checked_payload(job_type, changes["payload"])
         return await engine.schedules.edit(reference, changes, Scope(actor, reason, tenant), version=version)
-
-    def _checked_payload(self, schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
-        definition = self._app.jobs.get(changes.get("job_type", schedule.job_type))
-        payload = changes.get("payload")
-        if definition is None or payload is None:
-            return {}
-        return {"payload": definition.handler.payload((), payload)}
 
     async def pause(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None

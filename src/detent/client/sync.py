@@ -4,15 +4,16 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from detent.handler.blocking import Blocking, blocking
+from detent.handler.blocking import Blocking, Run, blocking
 from detent.handler.handler import Arguments
 
 from .dead_letters import DeadLetters
 from .handles import Handle
-from .jobs import ACTOR, Jobs
+from .jobs import Jobs
 from .operations import Queues
 from .schedules import Schedules
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .app import Detent
     from .job import JobDefinition
 
+A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -31,8 +33,8 @@ class SyncHandle(Blocking[Handle[R]]):
     `id` is the job's id. `hit` is True if the idempotency key existed before, so that this is the earlier job.
     """
 
-    def __init__(self, client: "SyncClient", handle: Handle[R]) -> None:
-        super().__init__(handle, client.run)
+    def __init__(self, handle: Handle[R], run: Run) -> None:
+        super().__init__(handle, run)
         self.id, self.hit = handle.id, handle.hit
 
     job = blocking(Handle.job)
@@ -44,6 +46,19 @@ class SyncHandle(Blocking[Handle[R]]):
     signal = blocking(Handle.signal)
     approve = blocking(Handle.approve)
     reject = blocking(Handle.reject)
+
+
+def returning_handle(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, Handle[R]]],
+) -> Callable[Concatenate[Blocking[A], P], SyncHandle[R]]:
+    """Like `blocking`, for a method that returns a Handle: the blocking version returns a SyncHandle."""
+    get_handle = blocking(method)
+
+    @wraps(get_handle)
+    def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        return SyncHandle(get_handle(self, *args, **kwargs), self._run)
+
+    return call
 
 
 class SyncSchedules(Blocking[Schedules]):
@@ -83,27 +98,8 @@ class SyncJobs(Blocking[Jobs]):
     reopen = blocking(Jobs.reopen)
     cancel_many = blocking(Jobs.cancel_many)
     requeue_many = blocking(Jobs.requeue_many)
-
-    def __init__(self, client: "SyncClient", jobs: Jobs) -> None:
-        super().__init__(jobs, client.run)
-        self._client = client
-
-    def handle(self, job_id: str) -> SyncHandle[Any]:
-        """The handle of a job: its result, signals, approvals."""
-        return self._client.handle(job_id)
-
-    def requeue(
-        self,
-        job_id: str,
-        *,
-        payload: Mapping[str, Any] | None = None,
-        reason: str | None = None,
-        tenant: str | None = None,
-        actor: str = ACTOR,
-    ) -> SyncHandle[Any]:
-        """Make a new job of a finished one, and return its handle. Options and errors are those of `Jobs.requeue`."""
-        requeued = self._original.requeue(job_id, payload=payload, reason=reason, tenant=tenant, actor=actor)
-        return SyncHandle(self._client, self._run(requeued))
+    handle = returning_handle(Jobs.handle)
+    requeue = returning_handle(Jobs.requeue)
 
 
 class SyncQueues(Blocking[Queues]):
@@ -135,7 +131,7 @@ class SyncClient:
 
     def __init__(self, app: "Detent") -> None:
         self._app = app
-        self.jobs = SyncJobs(self, app.jobs)
+        self.jobs = SyncJobs(app.jobs, self.run)
         self.queues = SyncQueues(app.queues, self.run)
         self.schedules = SyncSchedules(app.schedules, self.run)
         self.dead_letters = SyncDeadLetters(app.dead_letters, self.run)
@@ -151,7 +147,7 @@ class SyncClient:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run any coroutine of the app and return its result: `app.sync.run(app.handle(job_id))`."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def enqueue(self, job: "JobDefinition[P, R]", *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """Enqueue one job with these arguments; for options pass `job.using(...)`.
@@ -160,17 +156,17 @@ class SyncClient:
 
         Raises what `JobDefinition.enqueue` raises.
         """
-        return SyncHandle(self, self.run(job.enqueue(*args, **kwargs)))
+        return SyncHandle(self.run(job.enqueue(*args, **kwargs)), self.run)
 
     def enqueue_many(
         self, job: "JobDefinition[P, R]", arguments: Sequence[Mapping[str, Any] | Arguments[P]]
     ) -> "list[SyncHandle[R]]":
         """Enqueue one job for each item, all in one commit: all of them or none; see `JobDefinition.enqueue_many`."""
-        return [SyncHandle(self, handle) for handle in self.run(job.enqueue_many(arguments))]
+        return [SyncHandle(handle, self.run) for handle in self.run(job.enqueue_many(arguments))]
 
     def handle(self, job_id: str) -> "SyncHandle[Any]":
         """The handle of a job by its id. Raises NotFound (JOB_NOT_FOUND)."""
-        return SyncHandle(self, self.run(self._app.handle(job_id)))
+        return SyncHandle(self.run(self._app.handle(job_id)), self.run)
 
     def approvals(self, **options: Any) -> list[dict[str, Any]]:
         """Jobs that wait for an approval, oldest first. Options are those of `Detent.approvals`."""
@@ -195,7 +191,9 @@ class SyncClient:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop in the thread of this client, which is started if it does not run."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

@@ -1,8 +1,9 @@
 """Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -152,46 +153,32 @@ def _invalid(expression: str, problem: str) -> InvalidInput:
     return InvalidSchedule(f"cron {expression[:80]!r}: {problem}; {hint}", field="cron")
 
 
-_WORDS: Mapping[str, Mapping[str, str]] = {
-    "en": {
-        "minute": "every minute",
-        "minutes": "every {0} minutes",
-        "second": "every second",
-        "seconds": "every {0} seconds",
-        "hour": "every hour at minute {0}",
-        "hours": "every {1} hours at minute {0}",
-        "at": "at {0}",
-        "other": "at minute {0}, hour {1}",
-        "every day": "every day",
-        "weekday": "on {0}",
-        "day": "on day {0} of the month",
-        "last": "on the last day of the month",
-        "or": " or ",
-        "month": "in {0}",
-        "and": " and ",
-        "to": " to ",
-        "join": " ",
-    },
-    "zh": {
-        "minute": "每分钟",
-        "minutes": "每 {0} 分钟",
-        "second": "每秒",
-        "seconds": "每 {0} 秒",
-        "hour": "每小时的第 {0} 分",
-        "hours": "每 {1} 小时的第 {0} 分",
-        "at": "{0}",
-        "other": "第 {1} 时的第 {0} 分",
-        "every day": "每天",
-        "weekday": "{0}",
-        "day": "每月 {0} 日",
-        "last": "每月最后一天",
-        "or": "或",
-        "month": "{0}",
-        "and": "、",
-        "to": "至",
-        "join": " ",
-    },
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "minute": ("every minute", "每分钟"),
+    "minutes": ("every {0} minutes", "每 {0} 分钟"),
+    "second": ("every second", "每秒"),
+    "seconds": ("every {0} seconds", "每 {0} 秒"),
+    "at second": ("at second {0}", "第 {0} 秒"),
+    "hour": ("every hour at minute {0}", "每小时的第 {0} 分"),
+    "hours": ("every {1} hours at minute {0}", "每 {1} 小时的第 {0} 分"),
+    "at": ("at {0}", "{0}"),
+    "in hours": ("{0}, hour {1}", "第 {1} 时{0}"),
+    "other": ("at minute {0}, hour {1}", "第 {1} 时的第 {0} 分"),
+    "every day": ("every day", "每天"),
+    "weekday": ("on {0}", "{0}"),
+    "numbered": ("the {0} {1} of the month", "每月{0}{1}"),
+    "ordinals": ("first second third fourth fifth last", "第一个 第二个 第三个 第四个 第五个 最后一个"),
+    "day": ("on day {0} of the month", "每月 {0} 日"),
+    "last": ("on the last day of the month", "每月最后一天"),
+    "last working day": ("on the last weekday of the month", "每月最后一个工作日"),
+    "or": (" or ", "或"),
+    "only": (", only ", "，且为"),
+    "month": ("in {0}", "{0}"),
+    "comma": (", ", "、"),
+    "and": (" and ", "、"),
+    "to": (" to ", "至"),
 }
+"""Key -> its text in English and Chinese."""
 _DAYS = {
     "en": ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "zh": ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日"),
@@ -201,52 +188,102 @@ _MONTHS = {
         "November", "December"),
     "zh": ("", *(f"{number} 月" for number in range(1, 13))),
 }  # fmt: skip
-_SHORT_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_SHORT_MONTHS = tuple(name[:3].upper() for name in _MONTHS["en"])
-_NUMBERS = {name: names.index(name) for names in (_SHORT_DAYS, _SHORT_MONTHS) for name in names if name}
+_MOST_MOMENTS, _MOST_NUMBERS = 6, 5
+"""More moments of a day are shown as minutes and hours; of more equidistant numbers the middle is left out."""
+
+
+def _words(language: str) -> dict[str, str]:
+    return {key: texts[language == "zh"] for key, texts in _WORDS.items()}
 
 
 def describe_cron(expression: str, language: str = "en") -> str:
     """A valid expression in words, in English ("en") or Chinese ("zh"): "every day at 03:00", "每天 03:00"."""
-    fields = _NICKNAMES.get(expression.strip().lower(), expression).upper().split()
-    second, (minute, hour, day, month, weekday) = fields[0] if len(fields) == 6 else "0", fields[-5:]
-    words = _WORDS[language]
-    time, is_moment = _time_in_words(second, minute, hour, words)
+    parsed = CronSim(_NICKNAMES.get(expression.strip().lower(), expression), _NAIVE_EPOCH)
+    words = _words(language)
+    time, is_moment = _time_in_words(parsed, words)
     days = []
-    if day != "*":
-        days.append(words["last"] if day == "L" else words["day"].format(_listed(day, None, words)))
-    if weekday != "*":
-        days.append(words["weekday"].format(_listed(weekday, _DAYS[language], words)))
-    parts = [words["or"].join(days)] if days else [words["every day"]] if is_moment else []
-    if month != "*":
-        parts.insert(
-            0 if language == "zh" else len(parts), words["month"].format(_listed(month, _MONTHS[language], words))
-        )
-    return words["join"].join([*parts, time] if is_moment or language == "zh" else [time, *parts])
+    if len(parsed.days) < 31:
+        special = {CronSim.LAST: "last", CronSim.LAST_WEEKDAY: "last working day"}
+        names = [words[special[day]] for day in sorted(parsed.days & special.keys())]
+        if numbers := parsed.days - special.keys():
+            names.insert(0, words["day"].format(_listed(numbers, words)))
+        days.append(words["or"].join(names))
+    if not set(range(1, 7)) <= parsed.weekdays or not parsed.weekdays & {0, 7}:  # 0 and 7 are Sunday
+        days.append(words["weekday"].format(_weekdays_in_words(parsed.weekdays, language)))
+    parts = [words["only" if parsed.day_and else "or"].join(days)] if days else [words["every day"]] * is_moment
+    if len(parsed.months) < 12:
+        month = words["month"].format(_listed(parsed.months, words, _MONTHS[language]))
+        parts.insert(0 if language == "zh" else len(parts), month)
+    return " ".join([*parts, time] if is_moment or language == "zh" else [time, *parts])
 
 
-def _time_in_words(second: str, minute: str, hour: str, words: Mapping[str, str]) -> tuple[str, bool]:
+def _time_in_words(parsed: CronSim, words: Mapping[str, str]) -> tuple[str, bool]:
     """(the time, whether it is one or more moments of a day)"""
-    if second != "0":
-        every = second.removeprefix("*/")
-        return (words["second"] if second == "*" else words["seconds"].format(every)), False
-    if minute == "*" and hour == "*":
-        return words["minute"], False
-    if minute.startswith("*/") and hour == "*":
-        return words["minutes"].format(minute[2:]), False
-    if minute.isdecimal() and (hour == "*" or hour.startswith("*/")):
-        return words["hour" if hour == "*" else "hours"].format(int(minute), hour[2:]), False
-    hours = hour.split(",")
-    if minute.isdecimal() and all(part.isdecimal() for part in hours):
-        return words["at"].format(words["and"].join(f"{int(part):02}:{int(minute):02}" for part in hours)), True
-    return words["other"].format(minute, hour), True
+    minutes, is_moment = _minutes_in_words(parsed.minutes, parsed.hours, words)
+    step = _step(parsed.seconds, 60)
+    if parsed.seconds == {0}:
+        return minutes, is_moment
+    if step is None:
+        return f"{minutes}{words['comma']}{words['at second'].format(_listed(parsed.seconds, words))}", is_moment
+    seconds = words["second" if step == 1 else "seconds"].format(step)
+    return (seconds, False) if minutes == words["minute"] else (f"{minutes}{words['comma']}{seconds}", is_moment)
 
 
-def _listed(field: str, names: Sequence[str] | None, words: Mapping[str, str]) -> str:
-    """The entries of a field; what has no name, for example 5L or 1#2, stays as it is."""
+def _minutes_in_words(minutes: Set[int], hours: Set[int], words: Mapping[str, str]) -> tuple[str, bool]:
+    minute_step, hour_step = _step(minutes, 60), _step(hours, 24)
+    every = None if minute_step is None else words["minute" if minute_step == 1 else "minutes"].format(minute_step)
+    if hour_step == 1:
+        return every or words["hour"].format(_listed(minutes, words)), False
+    if hour_step and len(minutes) == 1:
+        return words["hours"].format(*minutes, hour_step), False
+    if len(minutes) * len(hours) <= _MOST_MOMENTS:
+        moments = [f"{hour:02}:{minute:02}" for hour in sorted(hours) for minute in sorted(minutes)]
+        return words["at"].format(_joined(moments, words)), True
+    if every:
+        return words["in hours"].format(every, _listed(hours, words)), True
+    return words["other"].format(_listed(minutes, words), _listed(hours, words)), True
 
-    def named(text: str) -> str:
-        number = _NUMBERS.get(text, int(text) if text.isdecimal() else None)
-        return text if names is None or number is None else names[number]
 
-    return words["and"].join(words["to"].join(map(named, part.split("-"))) for part in field.split(","))
+def _weekdays_in_words(weekdays: Set[int | tuple[int, int]], language: str) -> str:
+    """Days of the week, also like "the first Monday of the month"."""
+    words, names = _words(language), _DAYS[language]
+    numbers = {day for day in weekdays if isinstance(day, int)}
+    numbers -= {7} if 0 in numbers else set()
+    parts = [_listed(numbers, words, names)] if numbers else []
+    ordinals = words["ordinals"].split()
+    for day, nth in sorted(day for day in weekdays if isinstance(day, tuple)):
+        parts.append(words["numbered"].format(ordinals[-1 if nth == CronSim.LAST else nth - 1], names[day]))
+    return _joined(parts, words)
+
+
+def _step(values: Set[int], size: int) -> int | None:
+    """n if these are all values from 0 on with the distance n, also over the end of the range."""
+    step = size // len(values)
+    return step if len(values) > 1 and size % len(values) == 0 and values == set(range(0, size, step)) else None
+
+
+def _listed(values: Set[int], words: Mapping[str, str], names: Sequence[str] | None = None) -> str:
+    """The values or their names, with "to" or a dash for three or more in a row."""
+    ordered = sorted(values)
+    steps = {later - earlier for earlier, later in pairwise(ordered)}
+    if names is None and len(ordered) > _MOST_NUMBERS and len(steps) == 1 and steps != {1}:
+        return words["comma"].join([str(ordered[0]), str(ordered[1]), "…", str(ordered[-1])])
+    runs: list[list[int]] = []
+    for value in ordered:
+        if runs and runs[-1][-1] == value - 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    parts: list[str] = []
+    for run in runs:
+        texts = [names[value] if names else str(value) for value in run]
+        if len(run) > 2:
+            parts.append((words["to"] if names else "-").join((texts[0], texts[-1])))
+        else:
+            parts += texts
+    return _joined(parts, words)
+
+
+def _joined(parts: Sequence[str], words: Mapping[str, str]) -> str:
+    """One part, `a and b`, or `a, b and c`."""
+    return words["and"].join([*filter(None, [words["comma"].join(parts[:-1])]), parts[-1]])

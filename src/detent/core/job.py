@@ -169,19 +169,22 @@ class DeadLetter:
 LONGEST_PATTERN = 300
 _VARIABLE_PARTS = (
     (re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`]*`"), "<text>"),
+    (re.compile(r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`]*`|“[^”]*”|‘[^’]*’|「[^」]*」"), "<text>"),
+    (re.compile(r"(?<!\w)(\w{2,20}://[^\s/?#]+)[/?#][^\s,;)\]]*"), r"\1/<path>"),
+    (re.compile(r"(?<![\w:/\\.>])(?:[A-Za-z]:|\.{1,2}|~)?(?:[/\\][\w.@%+=-]+){2,}[/\\]?"), "<path>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<email>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), "<hex>"),
     (re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\d+(?:[.,]\d+)*"), "<number>"),
+    (re.compile(r"(?:(?<![\w>])[-+])?\d+(?:[.,]\d+)*(?:e[-+]?\d+\b)?", re.IGNORECASE), "<number>"),
     (re.compile(r"\s+"), " "),
 )
 """What differs between two messages of the same error -> what stands for it. Quoted text comes before numbers."""
 
 
 def error_pattern(message: str | None) -> str:
-    """The message of an error with ids, quoted texts, times and numbers replaced: `user <number> not found`."""
+    """The message of an error with ids, quoted texts, paths, times and numbers replaced: `user <number> not found`."""
     text = (message or "")[: LONGEST_PATTERN * 4]
     for pattern, name in _VARIABLE_PARTS:
         text = pattern.sub(name, text)

@@ -16,7 +16,6 @@ from detent.engine.submit.submission import Submission
 from detent.engine.tracing import Ended
 from detent.observability.job_logs import current_job
 from detent.ports.claims import Claimed
-from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
 from detent.system.extras import extra_imports
 
@@ -41,14 +40,9 @@ def instrument(
 class OpenTelemetry:
     """The tracer of `detent.engine.tracing` on the OpenTelemetry API. Without an SDK nothing is recorded."""
 
-    def __init__(
-        self,
-        tracer_provider: trace.TracerProvider | None = None,
-        share_of_time: float | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None, share_of_time: float | None = None) -> None:
         self._tracer = trace.get_tracer("detent", tracer_provider=tracer_provider)
-        self._budget = _Budget(share_of_time, clock or SystemClock())
+        self._budget = _Budget(share_of_time)
         self.left_out = 0
 
     def with_trace_context(self, submission: Submission) -> Submission:
@@ -125,9 +119,9 @@ class _Budget:
 
     __slots__ = ("_left", "_share", "_since", "now")
 
-    def __init__(self, share: float | None, clock: Clock) -> None:
+    def __init__(self, share: float | None) -> None:
         self._share = share
-        self.now = clock.monotonic
+        self.now = SystemClock().monotonic
         self._left = _MAX_SAVED_SECONDS
         self._since = self.now()
 

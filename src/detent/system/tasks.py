@@ -1,4 +1,4 @@
-"""Ends asyncio tasks."""
+"""Ends asyncio tasks, and waits for events."""
 
 import asyncio
 from collections.abc import Collection
@@ -17,3 +17,12 @@ async def cancel_and_wait(tasks: Collection["asyncio.Task[Any]"]) -> None:
         for task in (await asyncio.wait(tasks))[0]:
             if not task.cancelled():
                 task.exception()
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set, at most this many seconds; False if it was not set."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

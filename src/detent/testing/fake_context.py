@@ -3,7 +3,6 @@
 The context is the real one on a database in memory; only what a worker, another job or a person would do is replaced.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -117,7 +116,7 @@ class FakeContext(Context):
     @cached_property
     def sync(self) -> SyncContext:
         """The context for a plain `def` handler, with the same data."""
-        return _FakeSyncContext(self, self.app.sync.run(_running_loop()))
+        return _FakeSyncContext(self, self.app.sync.loop)
 
     def cancel(self, reason: str | None = None) -> None:
         """Request a cancel: the next call of the context raises CancelRequested."""
@@ -245,10 +244,6 @@ class _LentTransaction:
     commit: Callable[..., Any]
 
     async def rollback(self) -> None: ...
-
-
-async def _running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
 
 
 def _value_or_raise(given: Any) -> Any:

@@ -6,7 +6,7 @@ expires on the manual clock; then a new process continues.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -53,16 +53,13 @@ class SimulatedProcess:
     def __init__(self) -> None:
         self.dead = False
         """May be set from a handler's thread; read after this thread has ended."""
-        self._died = asyncio.Event()
+        self.died = asyncio.Event()
         self._released = asyncio.Event()
 
     def die(self) -> None:
         """Simulate the death of the process."""
         self.dead = True
-        self._died.set()
-
-    async def wait_until_dead(self) -> None:
-        await self._died.wait()
+        self.died.set()
 
     async def hang(self) -> None:
         """Die, and block the caller until the test ends; then raise ProcessDied."""
@@ -215,7 +212,7 @@ class SingleStepWorker:
         contract = engine.contract(claimed.contract)
         context = execution_context(handler, claimed, engine)
         task = asyncio.create_task(self._runner.run(handler, contract, claimed, context))
-        await _wait_first(task, process.wait_until_dead())
+        await _wait_first(task, process.died)
         if process.dead:
             self._abandoned.append((process, task))
             return None
@@ -227,7 +224,7 @@ class SingleStepWorker:
         self.settling = outcome
         task = asyncio.create_task(engine.settle_and_claim([settlement], None))
         try:
-            await _wait_first(task, self.process.wait_until_dead())
+            await _wait_first(task, self.process.died)
         finally:
             self.settling = None
         if self.process.dead:
@@ -300,9 +297,9 @@ def _killable(handler: Handler, process: SimulatedProcess) -> Handler:
     return replace(handler, function=in_a_thread, mode="thread")
 
 
-async def _wait_first(task: "asyncio.Task[Any]", death: Awaitable[None]) -> None:
+async def _wait_first(task: "asyncio.Task[Any]", died: asyncio.Event) -> None:
     """Wait until the task is done or its process is dead."""
-    watch = asyncio.ensure_future(death)
+    watch = asyncio.create_task(died.wait())
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -133,10 +133,7 @@ def _new_payload(stored: DeadLetter | Job, payload: Any, edit: bool, app: Detent
         text = stored.payload if payload is None else json.dumps(payload)
         edited = _edit_text(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
         payload = parse_json(edited, "the payload")
-    definition = app.jobs.get(stored.job_type) if app else None
-    if payload is None or definition is None or not isinstance(payload, dict):
-        return payload
-    return definition.handler.payload((), payload)
+    return app.jobs.checked_payload(stored.job_type, payload) if app and isinstance(payload, dict) else payload
 
 
 def _edit_text(text: str) -> str:

@@ -65,12 +65,8 @@ class DeadLetterFilterOptions:
     newer_than: Annotated[str | None, option("Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = None
     text: TextFilter = None
 
-    @property
-    def is_any_age(self) -> bool:
-        return self.older_than is None and self.newer_than is None
-
-    def without_age(self, tenant: str | None) -> Filter:
-        """The filter for the store, except for the age, which needs the store's clock."""
+    def filter(self, engine: Engine, tenant: str | None) -> Filter:
+        now = engine.store.now()
         return Filter(
             contract=self.contract,
             queue=self.queue,
@@ -79,12 +75,9 @@ class DeadLetterFilterOptions:
             text=self.text,
             error_code=self.error_code,
             error_group=self.error_group,
+            until=None if self.older_than is None else now - parse_interval(self.older_than),
+            since=None if self.newer_than is None else now - parse_interval(self.newer_than),
         )
-
-    def add_age(self, filter: Filter, now: Micros) -> Filter:
-        until = None if self.older_than is None else now - parse_interval(self.older_than)
-        since = None if self.newer_than is None else now - parse_interval(self.newer_than)
-        return replace(filter, until=until, since=since)
 
 
 @group.command("list")
@@ -97,15 +90,15 @@ def list_dead_letters(
     connection: ConnectionOptions,
 ) -> None:
     """List dead letters, newest first."""
-    limit = page_options.limit
-    filter = replace(which.without_age(tenant), status=status and str(status), before=page_options.cursor, limit=limit)
-
+    chosen: dict[str, Any] = {"status": status and str(status), "before": page_options.cursor}
+    is_unfiltered = which == DeadLetterFilterOptions() and {tenant, *chosen.values()} == {None}
     now, (page, next_cursor) = connection.run_with_time(
-        lambda engine: engine.dead_letters.page(which.add_age(filter, engine.store.now()), seconds=inf)
+        lambda engine: engine.dead_letters.page(
+            replace(which.filter(engine, tenant), **chosen, limit=page_options.limit), seconds=inf
+        )
     )
     view = list_view(map(dead_letter_view, page), next_cursor)
     columns = ("dlq_id", "job_id", "type", "status", "error", "created", "proposed by")
-    is_unfiltered = filter == Filter(limit=limit) and which.is_any_age
     empty = "No dead letters." if is_unfiltered else "No dead letters match."
     connection.print_list(view, columns, (_row(now, item) for item in page), empty)
 
@@ -119,9 +112,10 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
 @group.command("groups")
 def list_groups(*, which: DeadLetterFilterOptions, tenant: Tenant = None, connection: ConnectionOptions) -> None:
     """Group the open dead letters by error: job type, class, code and message without its numbers and ids."""
-    filter = replace(which.without_age(tenant), status=str(DeadLetterStatus.OPEN))
     now, found = connection.run_with_time(
-        lambda engine: engine.dead_letters.groups(which.add_age(filter, engine.store.now()))
+        lambda engine: engine.dead_letters.groups(
+            replace(which.filter(engine, tenant), status=str(DeadLetterStatus.OPEN))
+        )
     )
     columns = (">count", "type", "error", "first", "last", "group")
     view = list_view(show_response(ErrorGroup, group) for group in found.groups)
@@ -172,8 +166,7 @@ def requeue_dead_letters(
     connection: ConnectionOptions,
 ) -> int:
     """Requeue dead letters as new jobs: one by its id, or all open ones that match, after a confirmation."""
-    filter = which.without_age(audit.tenant)
-    _check_selection(some_id, filter, which, all_open)
+    _check_selection(some_id, which, audit.tenant, all_open)
     if some_id is not None:
         requeue(some_id, repair=repair, audit=audit, app=app, connection=connection)
         return 0
@@ -186,7 +179,7 @@ def requeue_dead_letters(
         options["check"] = application.dead_letters.check
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
-        matching = which.add_age(filter, engine.store.now())
+        matching = which.filter(engine, audit.tenant)
         return await engine.dead_letters.requeue_many(matching, audit.scope(), **options, dry_run=dry)
 
     return _run_in_bulk(act, "requeued", bulk, connection.with_app(application))
@@ -204,8 +197,7 @@ def discard(
     connection: ConnectionOptions,
 ) -> int:
     """Discard dead letters. If the contract requires two people, the first proposes and another confirms."""
-    filter = which.without_age(audit.tenant)
-    _check_selection(dlq_id, filter, which, all_open)
+    _check_selection(dlq_id, which, audit.tenant, all_open)
     if dlq_id is not None:
         discarded, payloads = connection.run(lambda engine: _discard(engine, dlq_id, audit.scope(), token))
         proposed = "discard proposed; another person confirms it with the same command and their own token"
@@ -214,7 +206,7 @@ def discard(
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
-        matching = which.add_age(filter, engine.store.now())
+        matching = which.filter(engine, audit.tenant)
         scoped, scope, _ = await token.sign_in(engine, audit.scope(), Power.DISCARD)
         return await scoped.dead_letters.discard_many(matching, scope, dry_run=dry)
 
@@ -230,10 +222,10 @@ async def _discard(engine: Engine, dlq_id: str, scope: Scope, token: TokenOption
     return await scoped.dead_letters.discard(dlq_id, scope), scoped.payloads
 
 
-def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:
+def _check_selection(some_id: str | None, which: DeadLetterFilterOptions, tenant: str | None, all_open: bool) -> None:
     """An id, or a filter, or --all: without any of them a bulk command must not mean all dead letters."""
-    by_filter = all_open or not which.is_any_age or replace(filter, tenant_id=None) != Filter()
-    if some_id is None and not by_filter and filter.tenant_id is None:
+    by_filter = all_open or which != DeadLetterFilterOptions()
+    if some_id is None and not by_filter and tenant is None:
         raise typer.BadParameter("give the ID of a dead letter, a filter like --type, --queue, --error-code, or --all")
     if some_id is not None and by_filter:
         raise typer.BadParameter("give the ID of one dead letter or a filter, not both")

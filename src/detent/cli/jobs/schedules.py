@@ -160,8 +160,7 @@ def edit(
     async def act(engine: Engine) -> Schedule:
         if "payload" in job and application is not None:
             schedule = await engine.scoped(tenant=audit.tenant).schedules.get(name)
-            definition = application.jobs.get(schedule.job_type)
-            changes["payload"] = definition.handler.payload((), job["payload"]) if definition else job["payload"]
+            changes["payload"] = application.jobs.checked_payload(schedule.job_type, job["payload"])
         return await engine.schedules.edit(name, changes, audit.scope(), version=version)
 
     _change_schedule(connection.with_app(application), act, "changed")

@@ -10,12 +10,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from detent.cli.options import option
 from detent.observability.metrics_server import UNIX, MetricsServer
 from detent.system.backoff import Backoff
+from detent.system.tasks import wait_for_event
 from detent.worker.shutdown import SUPERVISOR_FD
 
 log = logging.getLogger("detent.supervisor")
@@ -150,7 +152,7 @@ class Supervisor:
 
     async def _keep_running(self, number: int) -> int:
         """Start a process again and again until the supervisor stops. Returns the last exit code."""
-        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, sleep=self._pause)
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, sleep=partial(wait_for_event, self._changed))
         while True:
             self._changed.clear()
             member = await self._start(number)
@@ -173,10 +175,6 @@ class Supervisor:
                 await self._changed.wait()
             if self._stops:
                 return code
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
 
     async def _start(self, number: int) -> _Member:
         ours, theirs = socket.socketpair()

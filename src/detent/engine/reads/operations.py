@@ -505,6 +505,10 @@ class NewWebhook(Webhook):
     secret: Annotated[str, "Signs the requests; store it now, it is not shown again."]
 
 
+class EditedWebhook(Webhook):
+    secret: Annotated[str | None, "The new secret, shown only now; null if it stays."]
+
+
 class WebhookDelivery(TypedDict):
     """A request to a webhook about one event, with its retries."""
 

@@ -139,19 +139,20 @@ class Statistics(Service):
 
     @operators_only
     async def queue(self, name: str, backlog: list[Backlog] | None = None) -> operations.QueueDetail:
-        """One queue, what runs now and which workers serve it. Raises NotFound if there is no such queue."""
+        """One queue, what runs now and which workers serve it. Raises NotFound (QUEUE_NOT_FOUND)."""
         return cast(operations.QueueDetail, await self._detail("queue", name, backlog))
 
     @operators_only
     async def job_type(self, name: str, backlog: list[Backlog] | None = None) -> operations.JobTypeDetail:
-        """One job type, what runs now and which workers run it. Raises NotFound if there is no such type."""
+        """One job type, what runs now and which workers run it. Raises NotFound (JOB_TYPE_NOT_FOUND)."""
         return cast(operations.JobTypeDetail, await self._detail("job_type", name, backlog))
 
     async def _detail(self, by: str, name: str, backlog: list[Backlog] | None) -> dict[str, Any]:
         stats, running = await self._runtime.store.read(partial(_read_detail, by=by, name=name, backlog=backlog))
         group = next((view for view in stats.groups(by) if view[by] == name), None)
         if group is None:
-            raise NotFound(f"{by.replace('_', ' ')} {name!r} does not exist: it has no jobs, no worker and no pause")
+            message = f"{by.replace('_', ' ')} {name!r} does not exist: it has no jobs, no worker and no pause"
+            raise NotFound(message, code="QUEUE_NOT_FOUND" if by == "queue" else "JOB_TYPE_NOT_FOUND")
         kinds = [row for row in stats.backlog if getattr(row, by) == name]
         serving = [worker.row for worker in live_workers(stats.workers, stats.now) if worker.serves(by, name)]
         return {

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from inspect import iscoroutinefunction
 from os import getpid
 from socket import gethostname
@@ -26,6 +26,7 @@ from detent.client.job import JobDefinition
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import NotFound
 from detent.core.job import Job
+from detent.core.times import to_datetime
 from detent.handler.base_context import BaseContext
 from detent.handler.context import Context
 from detent.handler.sync_context import SyncContext
@@ -84,7 +85,8 @@ class DetentBackend(BaseTaskBackend):  # type: ignore[misc]
         definition = self.declared(task)
         job = definition.using(queue=task.queue_name, priority=task.priority)
         if task.run_after is not None:
-            job = job.using(at=_aware(task.run_after))
+            moment = task.run_after
+            job = job.using(at=moment if timezone.is_aware(moment) else timezone.make_aware(moment))
         payload = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
         connection = self._open_transaction()
         if connection is None:
@@ -113,8 +115,8 @@ class DetentBackend(BaseTaskBackend):  # type: ignore[misc]
             job.id,
             json.loads(job.payload),
             status=_status(job, contract),
-            started_at=_moment(starts[0]["at"]) if starts else None,
-            last_attempted_at=_moment(starts[-1]["at"]) if starts else None,
+            started_at=datetime.fromisoformat(starts[0]["at"]) if starts else None,
+            last_attempted_at=datetime.fromisoformat(starts[-1]["at"]) if starts else None,
             finished_at=_from_micros(job.finished_at),
             errors=[_task_error(entry["data"]) for entry in entries if "traceback" in entry["data"]],
             worker_ids=[entry["actor"] for entry in starts],
@@ -130,12 +132,11 @@ class DetentBackend(BaseTaskBackend):  # type: ignore[misc]
         return job, engine.contract(job.contract), [entry for entry in history.entries() if not entry["note"]]
 
     def _task_of(self, job: Job) -> Any:
-        due_later = job.scheduled_at is not None
         return import_string(job.job_type).using(
             backend=self.alias,
             queue_name=job.queue,
             priority=job.priority,
-            run_after=_from_micros(job.scheduled_at) if due_later else None,
+            run_after=_from_micros(job.scheduled_at),
         )
 
     def _result(self, task: Any, job_id: str, payload: Mapping[str, Any], **values: Any) -> Any:
@@ -284,13 +285,5 @@ def _task_error(data: Mapping[str, Any]) -> Any:
     return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=text)
 
 
-def _aware(moment: datetime) -> datetime:
-    return moment if timezone.is_aware(moment) else timezone.make_aware(moment)
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 def _from_micros(micros: int | None) -> datetime | None:
-    return None if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return None if micros is None else to_datetime(micros)

@@ -2,17 +2,19 @@
 
 # mypy: disable-error-code="var-annotated"
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import models
+
+from detent.core.times import to_datetime
 
 
 class Moment(models.BigIntegerField):  # type: ignore[type-arg]
     """Microseconds since 1970 in the database, an aware datetime in Python."""
 
     def from_db_value(self, value: int | None, *_: Any) -> datetime | None:
-        return None if value is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        return None if value is None else to_datetime(value)
 
 
 class Job(models.Model):

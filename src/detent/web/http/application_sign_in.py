@@ -13,11 +13,11 @@ from detent.core.errors import InvalidInput
 from detent.engine.control.access import Forbidden
 from detent.engine.submit.submission import check_name
 
-from .proxies import ALL_TENANTS, ProxyPerson
+ALL_TENANTS = "*"
 
 
 class Person(NamedTuple):
-    """A person whom the application has signed in.
+    """A person whom the application, or a trusted proxy, has signed in.
 
     role: viewer, operator, reviewer, admin, ...: what the person may do. tenant: the only tenant that the person sees;
     "*" for all. groups: roles of the person in approvals.
@@ -33,7 +33,7 @@ Authenticate = Callable[[Request], "Person | Awaitable[Person | None] | None"]
 """None, or an HTTPException with status 401: nobody is signed in, so a token or session of Detent is needed."""
 
 
-async def person_of(authenticate: Authenticate, request: Request) -> ProxyPerson | None:
+async def person_of(authenticate: Authenticate, request: Request) -> Person | None:
     """The person of a request, checked. A plain function runs in a thread, as in FastAPI.
 
     Raises Forbidden (PERSON_INVALID) if name, role or tenant is missing or unknown.
@@ -55,4 +55,4 @@ async def person_of(authenticate: Authenticate, request: Request) -> ProxyPerson
     except (InvalidInput, ValueError, AttributeError) as error:
         message = f"the application's authenticate() must return a Person with name, role and tenant, or None: {error}"
         raise Forbidden(message, code="PERSON_INVALID") from None
-    return ProxyPerson(person.name, role, None if person.tenant == ALL_TENANTS else person.tenant, tuple(person.groups))
+    return Person(person.name, role, person.tenant, tuple(person.groups))

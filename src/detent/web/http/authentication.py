@@ -15,7 +15,7 @@ from detent.engine import Engine
 from detent.engine.control.access import Forbidden, Unauthorized, require_valid
 from detent.system.clock import SystemClock
 
-from .application_sign_in import person_of
+from .application_sign_in import ALL_TENANTS, person_of
 from .proxies import forwarding_header, host_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ class Authenticator:
         if person is not None:
             if method not in SAFE:
                 proxies.require_same_origin(request)
-            return Caller(person.name, person.role, person.tenant, token_id=f"proxy:{person.name}", roles=person.groups)
+            tenant = None if person.tenant == ALL_TENANTS else person.tenant
+            token_id = f"proxy:{person.name}"
+            return Caller(person.name, Role(person.role), tenant, token_id=token_id, roles=person.groups)
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")

@@ -1,10 +1,10 @@
 """Wakes requests that wait for a commit: one watch on the store serves all of them."""
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from detent.core.errors import DetentError
+from detent.system.tasks import wait_for_event
 
 if TYPE_CHECKING:
     from .state import Web
@@ -27,9 +27,7 @@ class CommitWatch:
         if self._task is None or self._task.done():
             self._task = self._web.start(self._run(), "commit-watch")
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            await wait_for_event(self._changed, seconds)
         finally:
             self._waiting -= 1
 

@@ -49,7 +49,7 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
 
     Retryable failures (429, 5xx) are not stored. The retry gets the same `fresh_id`, so it cannot create a second job.
     """
-    key = request.headers["idempotency-key"]
+    key = ", ".join(request.headers.getlist("idempotency-key"))  # two of them are no valid key
     if not _KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 255 visible ASCII characters", code="IDEMPOTENCY_KEY_INVALID")
     store, settings, owner = request.engine.store, request.web.settings, request.caller.idempotency_owner

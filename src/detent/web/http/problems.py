@@ -25,10 +25,8 @@ _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503:
 _RESERVED = {"status": "job_status", "type": "problem_type", "title": "problem_title", "detail": "details"}
 
 
-class RetryLater(DetentError):
+class RetryLater(DetentError, retryable=True):
     """The same request may succeed later."""
-
-    retryable = True
 
 
 def problem_of(error: Exception, trace_id: str | None = None) -> JsonResponse:

@@ -1,7 +1,6 @@
 """Trusted proxies: the client's address and scheme from their headers, and the people they have signed in."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
@@ -10,19 +9,10 @@ from detent.core.errors import DetentError, InvalidInput
 from detent.engine.control.access import Forbidden
 from detent.engine.submit.submission import check_name
 
+from .application_sign_in import ALL_TENANTS, Person
 from .settings import Settings
 
-ALL_TENANTS = "*"
 _FORWARDING = ("forwarded", "via", "x-real-ip")
-
-
-class ProxyPerson(NamedTuple):
-    """A person whom a trusted proxy has signed in. groups: all values of the role header, for approvals."""
-
-    name: str
-    role: Role
-    tenant: str | None
-    groups: tuple[str, ...]
 
 
 class Proxies:
@@ -68,8 +58,11 @@ class Proxies:
                 return str(address)
         return connection.client.host if connection.client else "unknown"
 
-    def person(self, connection: HTTPConnection) -> ProxyPerson | None:
-        """The person that a trusted proxy names. Raises a refusal if its headers are repeated or incomplete."""
+    def person(self, connection: HTTPConnection) -> Person | None:
+        """The person that a trusted proxy names; groups: all values of the role header.
+
+        Raises a refusal if its headers are repeated or incomplete.
+        """
         settings = self._settings
         if not self.sign_in or not self.trusts(connection):
             return None
@@ -79,7 +72,7 @@ class Proxies:
         check_name(name, settings.proxy_person_header)
         groups = _single(connection, settings.proxy_role_header).split(",")
         names = tuple(sorted({group.strip() for group in groups} - {""}))
-        return ProxyPerson(name, self._role(name, names), self._tenant(connection), names)
+        return Person(name, self._role(name, names), self._tenant(connection), names)
 
     def _role(self, person: str, groups: tuple[str, ...]) -> Role:
         """The one role of these groups that includes all the others."""
@@ -91,15 +84,15 @@ class Proxies:
         message = f"{person}: {self._settings.proxy_role_header} must give exactly one role; change the person's groups"
         raise Forbidden(message, code="PROXY_ROLE_INVALID")
 
-    def _tenant(self, connection: HTTPConnection) -> str | None:
+    def _tenant(self, connection: HTTPConnection) -> str:
         header = self._settings.proxy_tenant_header
         if not header:
-            return None
+            return ALL_TENANTS
         tenant = _single(connection, header)
         if not tenant:
             raise Forbidden(f"the proxy sent no {header}; send the tenant, or * for all", code="PROXY_TENANT_MISSING")
         check_name(tenant, header)
-        return None if tenant == ALL_TENANTS else tenant
+        return tenant
 
     def ignored_headers(self, connection: HTTPConnection) -> str:
         """A sentence if a client that is not trusted names a person; else nothing."""

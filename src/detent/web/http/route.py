@@ -20,7 +20,7 @@ from detent.core.job import DeadLetter, Job, Micros
 from detent.core.schedule import Schedule
 from detent.core.times import iso
 from detent.engine import Engine
-from detent.engine.control.access import Forbidden
+from detent.engine.control.access import Forbidden, Unauthorized
 from detent.engine.reads import responses, views
 from detent.engine.reads.responses import JsonObject
 from detent.engine.schedules.schedules import schedule_view
@@ -84,6 +84,12 @@ class ApiRequest(Request):
 
     async def json(self) -> Any:
         return strict_json(self.raw, self.web.settings.max_depth)
+
+    async def reauthenticate(self) -> None:
+        """Raise Unauthorized or Forbidden if the caller's token became invalid, or has other permissions, since the
+        request began; for requests that wait."""
+        if await self.web.authenticator.authenticate(self, self.method) != self.caller:
+            raise Unauthorized("the permissions of the token have changed; send the request again")
 
     def acting(self, body: ReasonRequest | None = None) -> Scope:
         """The scope of a change: the caller, and the reason in the body."""
@@ -285,7 +291,6 @@ class Router(APIRouter):
         extra: dict[str, Any] | None = None,
         name: str | None = None,
         tags: list[str | Enum] | None = None,
-        include_in_schema: bool = True,
     ) -> Callable[[H], H]:
         """Declare a route. Its answer, a JSON object, is what the handler returns; the return type documents it.
 
@@ -317,14 +322,15 @@ class Router(APIRouter):
                 summary=summary_of(handler),
                 name=name,
                 tags=tags,
-                include_in_schema=include_in_schema,
             )(_endpoint(handler, status, shared, is_public=needs is None))
             return handler
 
         return add
 
 
-def _endpoint(handler: H, status: int, shared: str | None, *, is_public: bool) -> Callable[..., Any]:
+def _endpoint(
+    handler: Callable[..., Coroutine[Any, Any, Any]], status: int, shared: str | None, *, is_public: bool
+) -> Callable[..., Any]:
     """The handler with what `Router.route_for` adds to it: the check of the caller's limits, and the response."""
     returned = handler.__annotations__["return"]
     is_list = is_list_type(returned)

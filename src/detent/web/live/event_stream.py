@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from detent.core.errors import DetentError
 from detent.ports.tail import Position
+from detent.system.tasks import wait_for_event
 
 from .frames import EventFrame, Frame, FrameEncoder, FrameFilter, frame_of
 from .progress_reports import ProgressReports
@@ -86,7 +87,9 @@ class EventTail:
                     position = max([position, *(frame.position for frame in frames[-1:])])
                     report_number = max([report_number, *(report.number for report in reports[-1:])])
                     chunk = _chunk([*unsent, *(report.frame for report in reports)], matches, encode)
-                elif not await self._wait(max(0.0, beat_at - clock())) and number == self._dropped + len(self._frames):
+                elif not await wait_for_event(self._has_new_frames, max(0.0, beat_at - clock())) and (
+                    number == self._dropped + len(self._frames)
+                ):
                     position = max(position, self._head)
                 if not chunk and clock() >= beat_at:  # also while others' events flow: a client drops a silent stream
                     chunk = f"id: {position}\n: beat\n\n".encode()
@@ -117,14 +120,6 @@ class EventTail:
         engine = await self._web.engine()
         events, position = await engine.store.read(lambda tx: tx.log.tail(after, _PAGE))
         return [frame_of(engine.contract(event.job.contract), event) for event in events], position
-
-    async def _wait(self, seconds: float) -> bool:
-        """Wait for new frames; False on timeout."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._has_new_frames.wait()
-        except TimeoutError:
-            return False
 
     async def _ensure_running(self) -> None:
         if self._task is None or self._task.done():

@@ -24,6 +24,10 @@ _PROBLEM_HEADERS: dict[int | str, tuple[str, ...]] = {
     429: ("RateLimit", "RateLimit-Policy", "Retry-After"),
     503: ("Retry-After",),
 }
+_NAME_A_CONTRACT = (
+    "ScheduleCreateRequest", "ScheduleUpdateRequest", "WebhookCreateRequest", "WebhookUpdateRequest", "ChildSubmission",
+)  # fmt: skip
+"""Schemas of bodies that are refused if they name a contract that does not exist."""
 _CREATES = ("submitJob", "submitTask")
 ABOUT = (
     "Detent is a durable job engine; the contract of a job defines its statuses and legal transitions. "
@@ -56,6 +60,12 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
         "additionalProperties": False,
         "properties": {"name": NAME, "job_type": NAME, **_option_fields()},
     }
+    for name in _NAME_A_CONTRACT:
+        contract = schemas[name]["properties"]["contract"]
+        schemas[name]["properties"]["contract"] = {
+            "enum": [*sorted(contracts), None],
+            **({"description": contract["description"]} if "description" in contract else {}),
+        }
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     openapi["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}

@@ -75,6 +75,22 @@ _CONSTRAINTS = {
 }
 
 
+def any_of(*alternatives: dict[str, Any]) -> ConfigDict:
+    """The configuration of a body that must match one of these schemas beside its own fields.
+
+    Within allOf, generators of clients ignore it. Without, they make a class of each alternative, with its fields only.
+    """
+    return ConfigDict(json_schema_extra={"allOf": [{"anyOf": [*alternatives]}]})
+
+
+def one_of_fields(*names: str) -> ConfigDict:
+    """The configuration of a body that needs exactly one of these fields."""
+    given, null = {"type": ["string", "number"]}, {"type": "null"}
+    return any_of(
+        *({"required": [one], "properties": {name: given if name == one else null for name in names}} for one in names)
+    )
+
+
 def with_options(table: type, without: Collection[str] = ()) -> Callable[[type[Model]], type[Model]]:
     """Adds the options of a table in core.options to a request body; all of them may be null or left out."""
     rows = {name: row for name, row in options_of(table, REST).items() if name not in without}

@@ -354,6 +354,8 @@ export interface JobView {
   steps: Step[];
   /** The newest part of the log, oldest entry first. */
   history: JobEvent[];
+  /** The newest status changes, oldest first. */
+  events: JobEvent[];
   hasOlder: boolean;
   detail: JobDetail;
   why: Why;
@@ -656,6 +658,7 @@ export interface Verification {
 
 export interface Alert {
   rule: string;
+  kind?: string | null;
   subject: string;
   state: string;
   severity: string;
@@ -699,10 +702,15 @@ export interface Webhook {
   contract: string | null;
   events: string[];
   phases: string[];
+  payloads: boolean;
   state: "active" | "paused" | "disabled";
   backlog: number;
   failures: number;
   last_error: string | null;
+}
+
+export interface EditedWebhook extends Webhook {
+  secret: string | null;
 }
 
 export interface WebhookDelivery {

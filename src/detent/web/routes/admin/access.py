@@ -1,7 +1,7 @@
 """Tokens and the audit log, for administrators; the caller's identity; and sessions for the dashboard."""
 
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import Field, StringConstraints
@@ -36,7 +36,17 @@ async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     return [token_view(token, now) for token in await request.engine.tokens.list()]
 
 
+_NULL: dict[str, Any] = {"type": "null"}
+_EMPTY = {"maxItems": 0}
+_LIMITS_OF_ROLES: list[dict[str, Any]] = [
+    {"properties": {"role": {"const": "worker"}, "tenant_id": _NULL, "tenant": _NULL, "payloads": {"const": True}}},
+    {"properties": {"role": {"const": "admin"}, "queues": _EMPTY, "job_types": _EMPTY}},
+    {"properties": {"role": {"enum": ["producer", "viewer", "operator", "reviewer"]}}},
+]
+
+
 class TokenCreateRequest(schemas.RequestBody, TenantFilter):
+    model_config = schemas.any_of(*_LIMITS_OF_ROLES)
     name: schemas.Name = Field(description="The person. One person may have several tokens.")
     role: Literal["worker", "producer", "viewer", "operator", "reviewer", "admin"]
     tenant_id: schemas.Name | None = Field(None, description="Bind the token to this tenant.")

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
@@ -52,7 +52,7 @@ def _requires(name: str) -> dict[str, Any]:
 class LimitRequest(LimitScope):
     """A limit; at least one of concurrency and rate is needed."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [_requires("concurrency"), _requires("rate")]})
+    model_config = schemas.any_of(_requires("concurrency"), _requires("rate"))
     concurrency: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max concurrent jobs.")
     rate: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max starts per period_seconds.")
     period_seconds: float = Field(1.0, ge=0.001, le=MAX_PERIOD)
@@ -83,7 +83,10 @@ async def list_queues(request: ApiRequest) -> operations.QueueList:
 
 @router.route_for("GET", "/queues/{name}", Power.READ, shared="a queue")
 async def get_queue(request: ApiRequest, name: TargetName) -> operations.QueueDetail:
-    """A queue: its state, what runs now with its progress, the workers that serve it, its limits. 404 NOT_FOUND."""
+    """A queue: its state, what runs now with its progress, the workers that serve it, its limits.
+
+    404 QUEUE_NOT_FOUND without jobs, worker and pause.
+    """
     return await request.engine.stats.queue(name, await read_backlog(request))
 
 
@@ -96,7 +99,10 @@ async def list_job_types(request: ApiRequest) -> list[operations.JobType]:
 
 @router.route_for("GET", "/job-types/{name}", Power.READ, shared="a job type")
 async def get_job_type(request: ApiRequest, name: TargetName) -> operations.JobTypeDetail:
-    """A job type: its state, what runs now with its progress, the workers that run it, its limits. 404 NOT_FOUND."""
+    """A job type: its state, what runs now with its progress, the workers that run it, its limits.
+
+    404 JOB_TYPE_NOT_FOUND without jobs, worker and pause.
+    """
     return await request.engine.stats.job_type(name, await read_backlog(request))
 
 

@@ -22,15 +22,19 @@ router = Router(tags=["schedules"])
 Reference = Annotated[str, schemas.in_path("The schedule's name or id.", schemas.PRINTABLE)]
 BackfillResponse = responses.answer_of("BackfillResponse", Backfill, dry_run=bool)
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
+_ONE_TIMING = schemas.one_of_fields("cron", "every", "at")
 
 
 @schemas.with_options(schedule_options.ScheduleTiming)
 class ScheduleTiming(schemas.RequestBody):
     """When a schedule runs. Exactly one of cron, every and at is needed."""
 
+    model_config = _ONE_TIMING
+
 
 @schemas.with_options(schedule_options.ScheduleOptions)
 class ScheduleCreateRequest(schemas.ReasonRequest):
+    model_config = _ONE_TIMING
     name: schemas.Name
     job_type: schemas.Name
     tenant_id: schemas.Name | None = None

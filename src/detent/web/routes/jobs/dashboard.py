@@ -29,7 +29,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import Cursor, JobId, JobSelection
+from .filters import Cursor, JobId, JobSelection, ids_or_filter
 
 router = Router(tags=["jobs"])
 _PAGE = 500
@@ -128,9 +128,13 @@ def _by_status(counts: Sequence[ChildCount]) -> list[responses.ChildCounts]:
     ]
 
 
+_FILTERS = (*JobSelection.model_fields, "cursor")
+
+
 class JobBulkRequest(schemas.ReasonRequest, JobSelection):
     """Either ids, or a filter. A filter is applied page by page: send next_cursor as cursor until it is null."""
 
+    model_config = ids_or_filter(*_FILTERS)
     ids: list[str] | None = Field(None, min_length=1, max_length=_PAGE)
     cursor: Cursor | None = Field(None, description="next_cursor of the previous response")
     dry_run: bool = Field(True, description="Only count the jobs.")
@@ -174,7 +178,7 @@ async def _act_on_page(
 async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -> tuple[list[Job], str | None]:
     if body.ids is None:
         return await engine.jobs.page(body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
-    if body.model_dump(include={*JobSelection.model_fields, "cursor"}, exclude_none=True):
+    if body.model_dump(include=set(_FILTERS), exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
     rows = await engine.store.read(lambda tx: tx.jobs.lock(list(dict.fromkeys(body.ids or ()))))
     jobs = [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant]

@@ -18,7 +18,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import Page, Searched, Selection, Time, searched
+from .filters import Page, Searched, Selection, Time, ids_or_filter, searched
 
 router = Router(tags=["dead letters"])
 BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
@@ -42,6 +42,7 @@ class DeadLetterFilter(Page, DeadLetterSelection):
 class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
     """Applies to all open dead letters that match every given field, or to those with the given ids."""
 
+    model_config = ids_or_filter(*DeadLetterSelection.model_fields)
     ids: list[DeadLetterIdText] | None = Field(None, min_length=1, max_length=500, description="Exactly these.")
     dry_run: bool = Field(True, description="Only count the dead letters.")
 

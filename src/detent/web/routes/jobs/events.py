@@ -162,8 +162,7 @@ class EventStreamResponse(Response):
         while True:
             await asyncio.sleep(self._settings.token_check_seconds)
             try:
-                if await request.web.authenticator.authenticate(request, "GET") != request.caller:
-                    return
+                await request.reauthenticate()
             except (Unauthorized, Forbidden):
                 return
             except DetentError:

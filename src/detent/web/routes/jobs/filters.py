@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.errors import InvalidInput
@@ -17,7 +17,7 @@ from detent.engine.reads import responses
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
-from detent.web.openapi.schemas import Name, QueryParameters, in_path
+from detent.web.openapi.schemas import Name, QueryParameters, any_of, in_path
 
 T = TypeVar("T")
 Paged = tuple[list[T], str | None]
@@ -89,6 +89,12 @@ def _moment(text: str | None, field: str) -> Micros | None:
 
 
 _FILTERS = {field.name for field in fields(Filter)} - {"tenant_id", "before", "ids"}
+
+
+def ids_or_filter(*filters: str) -> ConfigDict:
+    """The configuration of a body that has either `ids` or some of these filters."""
+    null = {"type": "null"}
+    return any_of({"properties": {"ids": null}}, {"properties": dict.fromkeys(filters, null)})
 
 
 class JobSelection(Selection):

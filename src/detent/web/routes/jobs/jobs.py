@@ -193,6 +193,7 @@ async def _wait_until_finished(request: ApiRequest, job: Job, seconds: float) ->
             finally:
                 for task in tasks:
                     task.cancel()
+    await request.reauthenticate()
     return await jobs.get(job.id)
 
 
@@ -206,6 +207,7 @@ class EventPageQuery(Page):
         description="asc: oldest first, with recorded steps, progress and log lines as notes. desc: newest first, "
         "without them; each page reads only its own entries.",
     )
+    notes: bool = Field(True, description="false: only the status changes.")
 
     def cut_log(self, entries: list[T]) -> Paged[T]:
         end = int((self.cursor or "0").split(".")[0]) + self.limit
@@ -219,10 +221,12 @@ async def list_job_events(
     """The log of a job: status changes and notes, oldest first, or newest first with order=desc."""
     if query.order == "desc":
         below = LogCursor(*map(int, query.cursor.split("."))) if query.cursor else NEWEST
+        below = below if query.notes else below._replace(note=0)
         entries, following = await request.engine.jobs.newest_entries(job_id, query.limit, below)
         return entries, f"{following.seq}.{following.note}" if following else None
     history = await request.engine.jobs.history(job_id)
-    return query.cut_log(history.entries(payloads=request.caller.payloads))
+    log = history.entries(payloads=request.caller.payloads)
+    return query.cut_log(log if query.notes else [entry for entry in log if not entry["note"]])
 
 
 @router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints, WithJsonSchema
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
@@ -91,10 +91,27 @@ class WaitRequest(schemas.RequestBody):
     )
 
 
-_NEEDS_WAIT: dict[str, Any] = {
-    "if": {"properties": {"outcome": {"const": "wait"}}, "required": ["outcome"]},
-    "then": {"properties": {"wait": {"type": "object", "additionalProperties": True}}, "required": ["wait"]},
+_OUTCOME_FIELDS = {
+    "succeed": ("result",),
+    "fail": ("code", "message", "retryable", "after_seconds"),
+    "snooze": ("after_seconds",),
+    "cancel": ("reason",),
+    "stop": (),
+    "wait": ("wait",),
 }
+_FIELDS_OF_OTHERS = {
+    outcome: sorted({name for names in _OUTCOME_FIELDS.values() for name in names} - set(own))
+    for outcome, own in _OUTCOME_FIELDS.items()
+}
+
+
+def _outcome_schema(outcome: str) -> dict[str, Any]:
+    """What a JSON schema says about one outcome: it has no values of the others, and a wait needs its own."""
+    properties: dict[str, Any] = {"outcome": {"const": outcome}}
+    properties |= {name: {"type": "null"} for name in _FIELDS_OF_OTHERS[outcome]}
+    if outcome == "wait":
+        properties["wait"] = {"type": "object", "additionalProperties": True}
+    return {"properties": properties, "required": ["wait"] if outcome == "wait" else ["outcome"]}
 
 
 class SettleRequest(LeaseToken):
@@ -105,7 +122,7 @@ class SettleRequest(LeaseToken):
     queued again at once. wait: the job leaves its worker, and is claimed again when the wait ends.
     """
 
-    model_config = ConfigDict(json_schema_extra=_NEEDS_WAIT)
+    model_config = schemas.any_of(*map(_outcome_schema, _OUTCOME_FIELDS))
 
     outcome: Literal["succeed", "fail", "snooze", "cancel", "stop", "wait"]
     result: Any = None
@@ -151,6 +168,7 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.Claim
         await request.web.commit_watch.wait(min(seconds_left, _POLL_SECONDS))
         if request.web.stopping.is_set() or await request.is_disconnected():
             break
+        await request.reauthenticate()
         command = await engine.workers.command(worker)
     if claimed:
         await engine.workers.check_in(row)  # with the number of jobs that it holds now
@@ -194,6 +212,7 @@ async def deregister_worker(request: ApiRequest, body: WorkerName) -> worker_pro
 
 
 def outcome_of(body: SettleRequest) -> Outcome:
+    _check_fields(body)
     after = None if body.after_seconds is None else int(body.after_seconds * SECOND)
     if body.outcome == "succeed":
         result = None if body.result is None else json_text(body.result, "RESULT_INVALID", "the result")
@@ -206,6 +225,13 @@ def outcome_of(body: SettleRequest) -> Outcome:
     if body.outcome == "wait":
         return Waits(_wait_of(body.wait))
     return Cancelled(body.reason) if body.outcome == "cancel" else Stopped()
+
+
+def _check_fields(body: SettleRequest) -> None:
+    """Raise InvalidInput for a value that the outcome does not have."""
+    for name in _FIELDS_OF_OTHERS[body.outcome]:
+        if getattr(body, name) is not None:
+            raise InvalidInput(f"the outcome {body.outcome} has no {name}; leave it out", field=name)
 
 
 def _wait_of(body: WaitRequest | None) -> Wait:

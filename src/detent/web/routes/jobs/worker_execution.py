@@ -98,6 +98,8 @@ async def enqueue_children(request: ApiRequest, body: ChildrenRequest) -> list[w
     """
     require_worker(request)
     submissions = [await _child_of(request, child) for child in body.children]
+    if len({name for name, _ in submissions}) < len(submissions):
+        raise InvalidInput("two children have the same name; each needs one of its own", field="name")
     children = await request.engine.executions.enqueue_children(body.job_id, body.token, submissions)
     return [_child_view(child) for child in children]
 

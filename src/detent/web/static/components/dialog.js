@@ -35,12 +35,12 @@ export function showDialog(dialog) {
   dialog.showModal();
 }
 
-/** @param {string} title @param {string} token that is shown only now */
-export const showToken = (title, token) =>
+/** @param {string} title @param {string} secret that is shown only now @param {string} note */
+export const showSecret = (title, secret, note) =>
   openDialog(
     title,
-    [h("p", {}, t("tokens.once")), h("code", { class: "secret", id: "secret" }, token)],
-    copyButton(() => token),
+    [h("p", {}, note), h("code", { class: "secret", id: "secret" }, secret)],
+    copyButton(() => secret),
   );
 
 /**

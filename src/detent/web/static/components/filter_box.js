@@ -143,13 +143,18 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
   }
 
   /** @param {boolean} isDone */
-  function report(isDone) {
-    clearTimeout(timer);
-    if (!isDone && isKeyBeingTyped()) return;
+  function drawInvalid(isDone) {
     const { invalid } = parseFilter(input.value, keys);
     errorLine.hidden = invalid.length === 0 || !isDone;
     errorLine.textContent = t("filter.invalid", { terms: invalid.join(" ") });
     input.setAttribute("aria-invalid", String(invalid.length > 0 && isDone));
+  }
+
+  /** @param {boolean} isDone */
+  function report(isDone) {
+    clearTimeout(timer);
+    if (!isDone && isKeyBeingTyped()) return;
+    drawInvalid(isDone);
     const text = input.value.trim();
     if (text === reported && (reportedDone || !isDone)) return;
     reported = text;
@@ -162,6 +167,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
     clearTimeout(timer);
     timer = setTimeout(() => report(false), CHANGE_DELAY_MS);
   });
+  drawInvalid(true); // the filter may come from an address
   input.addEventListener("focus", showOptions);
   input.addEventListener("blur", finish);
   input.addEventListener("keydown", (event) => {

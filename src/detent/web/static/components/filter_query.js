@@ -17,10 +17,13 @@ export function parseSpan(text) {
   return seconds;
 }
 
-/** A time: so long ago, or a date. @type {Convert} */
+const DATE = /^\d{4}-\d\d-\d\d/;
+
+/** A time: so long ago, or a date, of this time zone unless it names one. @type {Convert} */
 function moment(text) {
   const ago = parseSpan(text);
-  const at = ago === null ? Date.parse(text) : Date.now() - ago * 1000;
+  const date = DATE.test(text) ? Date.parse(text.length === 10 ? `${text}T00:00` : text) : NaN;
+  const at = ago === null ? date : Date.now() - ago * 1000;
   return Number.isNaN(at) ? null : new Date(at).toISOString();
 }
 
@@ -92,8 +95,9 @@ export function parseFilter(text, keys = JOB_FILTER_KEYS) {
     else if (value) {
       const { parameter, convert, several } = keys[key];
       const converted = convert ? convert(value) : value;
-      if (converted === null) invalid.push(whole);
-      else query[parameter] = several ? [...(query[parameter] ?? []), ...converted.split(",")] : converted;
+      const values = several ? value.split(",").filter(Boolean) : [];
+      if (converted === null || (several && !values.length)) invalid.push(whole);
+      else query[parameter] = several ? [...(query[parameter] ?? []), ...values] : converted;
     }
   }
   if (freeText.length) query.text = freeText.join(" ");

@@ -4,7 +4,7 @@ import { h } from "../core/dom.js";
 import { rawDigits } from "../core/json.js";
 import { t } from "../core/words.js";
 
-const MAX_CHANGES = 200, LONGEST_VALUE = 400;
+const MAX_CHANGES = 200, LONGEST_VALUE = 400, SHOWN_BEFORE = 40;
 
 /** @typedef {{ path: string, kind: "added" | "removed" | "changed", before: unknown, after: unknown }} JsonChange */
 
@@ -43,11 +43,18 @@ function compare(before, after, path, changes) {
   }
 }
 
-/** @param {unknown} value */
-function valueText(value) {
-  if (value === undefined) return "–";
-  const text = JSON.stringify(value) ?? "–";
-  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text;
+/**
+ * Both values as text; of long ones the part around their first difference.
+ * @param {unknown} before
+ * @param {unknown} after
+ */
+function valueTexts(before, after) {
+  const texts = [before, after].map((value) => (value === undefined ? "–" : JSON.stringify(value)));
+  let same = 0;
+  while (same < texts[0].length && texts[0][same] === texts[1][same]) same += 1;
+  const isLong = texts.some((text) => text.length > LONGEST_VALUE);
+  const start = isLong ? Math.max(0, same - SHOWN_BEFORE) : 0, end = start + LONGEST_VALUE;
+  return texts.map((text) => `${start ? "…" : ""}${text.slice(start, end)}${text.length > end ? "…" : ""}`);
 }
 
 /**
@@ -59,8 +66,9 @@ function valueText(value) {
 export function jsonDiff(before, after, titles) {
   const changes = jsonChanges(before, after);
   if (!changes.length) return h("p", { class: "soft" }, t("diff.none"));
-  const rows = changes.slice(0, MAX_CHANGES).map(({ path, kind, before, after }) =>
-    h(
+  const rows = changes.slice(0, MAX_CHANGES).map(({ path, kind, before, after }) => {
+    const [textBefore, textAfter] = valueTexts(before, after);
+    return h(
       "tr",
       { class: kind },
       h(
@@ -69,10 +77,10 @@ export function jsonDiff(before, after, titles) {
         h("code", { class: "break" }, path),
         h("div", { class: "small soft" }, t(`diff.${kind}`)),
       ),
-      h("td", { class: "before", "data-label": titles.before }, h("code", { class: "break" }, valueText(before))),
-      h("td", { class: "after", "data-label": titles.after }, h("code", { class: "break" }, valueText(after))),
-    )
-  );
+      h("td", { class: "before", "data-label": titles.before }, h("code", { class: "break" }, textBefore)),
+      h("td", { class: "after", "data-label": titles.after }, h("code", { class: "break" }, textAfter)),
+    );
+  });
   const heads = [t("diff.path"), titles.before, titles.after].map((text) => h("th", { scope: "col" }, text));
   return h(
     "div",

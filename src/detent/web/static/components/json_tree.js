@@ -6,6 +6,8 @@ import { t } from "../core/words.js";
 import { button, cardWithHead, copyButton } from "./elements.js";
 
 const OPEN_DEPTH = 2, OPEN_ITEMS = 40, SHOWN_ITEMS = 200;
+/** A longer text is scrolled in a box, so that the page below it can be reached. */
+const LONGEST_TEXT = 2000;
 
 /** @param {unknown} value */
 export const jsonTree = (value) => h("div", { class: "tree" }, h("ul", {}, line(null, value, 0)));
@@ -62,7 +64,11 @@ function branch(label, entries, left, right, depth) {
 
 /** @param {unknown} value */
 function leaf(value) {
-  if (typeof value === "string") return h("span", { class: "text" }, JSON.stringify(value));
+  if (typeof value === "string") {
+    const text = JSON.stringify(value);
+    if (text.length <= LONGEST_TEXT) return h("span", { class: "text" }, text);
+    return h("pre", { class: "text trace", tabindex: "0" }, text);
+  }
   const digits = rawDigits(value);
   if (typeof value === "number" || digits !== null) return h("span", { class: "num" }, digits ?? String(value));
   return h("span", { class: "literal" }, String(value));

@@ -7,6 +7,8 @@ import { forgetKey, keyHeaders } from "./session.js";
 import { urlFor } from "./urls.js";
 import { hasText, t } from "./words.js";
 
+// A connection that broke without a word would keep a page from ever loading again.
+const LONGEST_READ_MS = 60_000;
 const session = document.body.dataset;
 export const person = session.person;
 export const canSeePayloads = session.payloads === "yes";
@@ -90,13 +92,19 @@ export async function call(method, path, { query = {}, json, idempotencyKey } = 
   const headers = { Accept: "application/json", ...(await keyHeaders()) };
   if (json !== undefined) headers["Content-Type"] = "application/json";
   if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
-  let response;
+  const silence = new AbortController();
+  const timer = method === "GET" ? setTimeout(() => silence.abort(), LONGEST_READ_MS) : undefined;
+  let response, text;
   try {
-    response = await fetch(url, { method, headers, body: json === undefined ? undefined : JSON.stringify(json) });
+    const sent = json === undefined ? undefined : JSON.stringify(json);
+    response = await fetch(url, { method, headers, body: sent, signal: silence.signal });
+    text = await response.text();
   } catch {
     throw new Problem(0, { code: "UNREACHABLE" });
+  } finally {
+    clearTimeout(timer);
   }
-  const body = parseBody(await response.text());
+  const body = parseBody(text);
   if (response.status === 401 && session.page !== "sign_in") goToSignIn();
   if (!response.ok) throw new Problem(response.status, body);
   return body;

@@ -16,12 +16,15 @@ import { t } from "./words.js";
  * @param {() => Promise<Data>} options.load
  * @param {(root: HTMLElement, data: Data) => void} options.draw
  * @param {(event: StreamEvent) => boolean} [options.concerns]
+ * @param {() => boolean} [options.isPaused] true: only the returned function loads
  * @param {number} [options.every] shortest time between two loads, in milliseconds
  * @param {number} [options.poll] 0: no polling
  * @param {Record<string, string>} [options.filter] of the event stream
  * @param {(jobId: string, progress: Progress) => void} [options.onProgress] of running jobs, at most once a second each
  */
-export function startPage({ load, draw, concerns = () => true, every = 1000, poll = 0, filter, onProgress }) {
+export function startPage(
+  { load, draw, concerns = () => true, isPaused = () => false, every = 1000, poll = 0, filter, onProgress },
+) {
   const root = requireElement("#page");
   const banner = h("p", { class: "banner disconnected", hidden: true });
   const content = h("div");
@@ -51,18 +54,22 @@ export function startPage({ load, draw, concerns = () => true, every = 1000, pol
     refresh(true);
   }
 
+  function update() {
+    if (!isPaused()) refresh();
+  }
+
   refresh(true);
   followEvents(
     (event) => {
-      if (concerns(event)) refresh();
+      if (concerns(event)) update();
     },
-    refresh,
+    update,
     filter,
     onProgress,
   );
   if (poll) {
     setInterval(() => {
-      if (!document.hidden) refresh();
+      if (!document.hidden) update();
     }, poll);
   }
   return () => refresh(true);

@@ -1,6 +1,6 @@
 // Parts of every page: menu, language, theme, keyboard shortcuts, sign-out, replacing the token.
 
-import { field, formDialog, openDialog, showToken } from "../components/dialog.js";
+import { field, formDialog, openDialog, showSecret } from "../components/dialog.js";
 import { toastError } from "../components/toast.js";
 import { get, rotateToken, signOut } from "./api.js";
 import { byId, h, isDialogOpen } from "./dom.js";
@@ -34,7 +34,8 @@ byId("rotate-token")?.addEventListener("click", async () => {
     submit: () => rotateToken(input.value.trim()),
   });
   if (!rotated) return;
-  showToken(t("shell.rotated"), rotated.token).addEventListener("close", () => location.replace(urlFor("sign-in")));
+  const dialog = showSecret(t("shell.rotated"), rotated.token, t("tokens.once"));
+  dialog.addEventListener("close", () => location.replace(urlFor("sign-in")));
 });
 
 const menu = byId("menu"), menuButton = byId("menu-button");

@@ -19,15 +19,29 @@ export const emptyState = (title, text, ...children) =>
  */
 export function errorState(error, retry) {
   const titles = new Map([[404, "state.not-found"], [403, "state.forbidden"]]);
+  const list = error.status === 404 && document.querySelector("#menu a[aria-current]");
   return h(
     "div",
     { class: "state error-state", role: "alert" },
     h("h2", {}, t(titles.get(error.status ?? 0) ?? "state.error")),
     h("p", {}, error.message),
     error.code && h("p", {}, h("code", {}, error.code)),
-    h("button", { type: "button", on: { click: retry } }, t("action.retry")),
+    h(
+      "div",
+      { class: "row center" },
+      list && linkToList(list),
+      h("button", { type: "button", on: { click: retry } }, t("action.retry")),
+    ),
   );
 }
+
+/** @param {Element} entry of the menu, to which this page belongs */
+const linkToList = (entry) =>
+  h(
+    "a",
+    { class: "button", href: entry.getAttribute("href") },
+    t("state.list", { page: entry.querySelector("span")?.textContent ?? "" }),
+  );
 
 export const loadingState = () =>
   h("div", { class: "skeleton", "aria-label": t("state.loading") }, h("i"), h("i"), h("i"), h("i"));

@@ -24,8 +24,15 @@ export const enqueueUrl = (jobType) => urlFor(jobType ? `enqueue?name=${encodeUR
 /** The name in the address of a queue, job type or worker, which may contain any character. */
 export const nameInQuery = () => new URL(location.href).searchParams.get("name") ?? "";
 
-/** The last part of this page's path: the id or name of the object shown. */
-export const idInPath = () => decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
+/** The last part of this page's path: the id or name of the object shown. An escape that is none stays as it is. */
+export function idInPath() {
+  const part = location.pathname.split("/").at(-1) ?? "";
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /**
  * Write parameters into the address without loading the page; an empty value removes the parameter.

@@ -8,7 +8,7 @@ import { jsonTree } from "../components/json_tree.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
 import { canSeePayloads, get, may, person, post } from "../core/api.js";
-import { fill, h, isDialogOpen } from "../core/dom.js";
+import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
@@ -108,5 +108,4 @@ const refresh = startPage({
   draw,
   every: 700,
   poll: 10_000,
-  concerns: () => !isDialogOpen(),
 });

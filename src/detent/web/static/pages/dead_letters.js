@@ -1,6 +1,6 @@
 // Dead letters: jobs that failed permanently, grouped by error or as a list. They can be requeued as new jobs or discarded.
 
-/** @import { DeadLetter, ErrorGroupList, Found, Page, Table } from "../types.d.ts" */
+/** @import { DeadLetter, ErrorGroup, ErrorGroupList, Found, Page, Table } from "../types.d.ts" */
 /** @import { Query } from "../components/filter_query.js" */
 
 import { button, linkWithId } from "../components/elements.js";
@@ -10,7 +10,7 @@ import { liveList, PAGE_SIZE } from "../components/live_list.js";
 import { savedViews } from "../components/saved_views.js";
 import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
-import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
+import { childElements, fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
@@ -42,6 +42,12 @@ function newSince() {
   return (Number.isNaN(chosen.getTime()) ? new Date(Date.now() - 86_400_000) : chosen).toISOString();
 }
 
+/** What the columns show, which is less than the payload. */
+const FIELDS = [
+  "dlq_id,tenant_id,job_id,contract,job_type,queue,error_class,error_code,error_message,retry_count,status,created_at",
+  "first_failed_at,requeued_as,proposed_by,proposed_reason,error_group",
+].join();
+
 const list = liveList({
   keyOf: (/** @type {DeadLetter} */ { dlq_id }) => dlq_id,
   loadPage: (cursor) => /** @type {Promise<Found<DeadLetter>>} */ (get("dlq/items", {
@@ -49,8 +55,13 @@ const list = liveList({
     ...statusQuery(),
     cursor,
     limit: PAGE_SIZE,
+    fields: FIELDS,
   })),
-  loadRows: async (ids) => (await /** @type {Promise<Page<DeadLetter>>} */ (get("dlq/items", { id: ids }))).items,
+  loadRows: async (ids) => {
+    /** @type {Page<DeadLetter>} */
+    const { items } = await get("dlq/items", { id: ids, fields: FIELDS });
+    return items;
+  },
   refresh: () => refresh(),
 });
 
@@ -145,7 +156,12 @@ function build(root) {
   const note = h("p", { class: "soft small", role: "status", id: "filter-note" });
   const content = h("div"), foot = h("div", { class: "pages" });
   fill(root, h("div", { class: "toolbar" }, box.node), tools, bulk, note, list.announcement, content, foot);
-  const groups = groupTable({ since: newSince, act });
+  const groups = groupTable({
+    since: newSince,
+    filter: () => filter,
+    canAct: () => status === "open",
+    act: (action, group) => act(action, { ...query(), ...group }),
+  });
   return { statuses, views, since, bulk, note, content, foot, groups, rows: buildTable() };
 }
 
@@ -285,7 +301,11 @@ function draw(root, { groups, listed, key }) {
     view.content.querySelector("tbody tr") !== null;
   view.content.classList.toggle("stale", keepRows);
   view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
-  if (!keepRows && groups) showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOfGroup, none);
+  if (!keepRows && groups) {
+    // The link and the actions of a row depend on the filter, too.
+    const keyOf = (/** @type {ErrorGroup} */ group) => `${key}\n${keyOfGroup(group)}`;
+    showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOf, none);
+  }
   if (!keepRows && listed) showRows(view.content, view.rows, list.rows(), ({ dlq_id }) => dlq_id, none);
   fill(view.foot, groups ? groupsFoot(groups) : list.foot());
   drawSelection();
@@ -304,4 +324,4 @@ const none = () =>
     t(list.hasMore() && !isGrouped() ? "jobs.searched-part" : "dead-letters.none.more"),
   );
 
-const refresh = startPage({ load, draw, poll: 5000, concerns: () => !list.isPaused() && !isDialogOpen() });
+const refresh = startPage({ load, draw, poll: 5000, isPaused: list.isPaused });

@@ -72,9 +72,20 @@ async function load() {
     get(`${path}/detail`),
     get(`${path}/why`),
   ]);
-  const [steps, contract] = await Promise.all([loadSteps(detail), loadContract(job.contract)]);
+  const [steps, contract, events] = await Promise.all([
+    loadSteps(detail),
+    loadContract(job.contract),
+    log.next_cursor ? loadEvents() : log.items.filter(({ note }) => !note),
+  ]);
   const hasOlder = log.next_cursor !== null && entries < MOST_ENTRIES;
-  return { job, history: log.items.reverse(), hasOlder, detail, why, steps, contract };
+  return { job, history: log.items.reverse(), events: events.reverse(), hasOlder, detail, why, steps, contract };
+}
+
+/** Notes can be many, and the log then holds few status changes. @returns {Promise<JobEvent[]>} newest first */
+async function loadEvents() {
+  /** @type {Page<JobEvent>} */
+  const page = await get(`${path}/events`, { order: "desc", limit: entries, notes: "false" });
+  return page.items;
 }
 
 /**
@@ -106,7 +117,7 @@ function draw(root, newView) {
   drawHead(newView);
   drawCard(
     error,
-    [job.error_code, job.error_message, newView.history.length],
+    [job.error_code, job.error_message, newView.events.length],
     job.error_code ? 1 : 0,
     () => errorCard(newView) ?? h("div"),
   );

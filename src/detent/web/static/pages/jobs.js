@@ -10,7 +10,7 @@ import { savedViews } from "../components/saved_views.js";
 import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
 import { loadContracts } from "../core/contracts.js";
-import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
+import { childElements, fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { enqueueUrl, setQueryParams } from "../core/urls.js";
@@ -22,6 +22,11 @@ import "../core/shell.js";
 
 const PHASES = ["claimable", "leased", "blocked", "final"];
 const RANGES = ["15m", "1h", "24h", "7d"];
+/** What the columns show. A payload can be a megabyte, and the list is loaded again with each change. */
+const FIELDS = [
+  "id,job_type,contract,queue,tenant_id,status,phase,priority,execution_no,error_code,error_message,idempotency_key",
+  "task_id,trace_id,parent_id,worker,created_at,updated_at,started_at,finished_at,progress",
+].join();
 
 const params = new URLSearchParams(location.search);
 let filter = params.get("q") ?? "";
@@ -39,7 +44,7 @@ const query = () => parseFilter(filter).query;
 const list = liveList({
   keyOf: (/** @type {Job} */ { id }) => id,
   loadPage,
-  loadRows: async (ids) => (await /** @type {Promise<Page<Job>>} */ (get("jobs", { id: ids }))).items,
+  loadRows: async (ids) => (await /** @type {Promise<Page<Job>>} */ (get("jobs", { id: ids, fields: FIELDS }))).items,
   refresh: () => refresh(),
   cursors: (params.get("at") ?? "").split(",").filter(Boolean),
   onCursors: (cursors) => setQueryParams({ at: cursors.join(",") }),
@@ -50,7 +55,7 @@ const list = liveList({
  * @returns {Promise<Found<Job>>}
  */
 function loadPage(cursor) {
-  return get("jobs", { ...query(), cursor, limit: PAGE_SIZE });
+  return get("jobs", { ...query(), cursor, limit: PAGE_SIZE, fields: FIELDS });
 }
 
 /** @param {string} key */
@@ -262,7 +267,7 @@ const refresh = startPage({
   load,
   draw,
   every: 1000,
-  concerns: () => !list.isPaused() && !isDialogOpen(),
+  isPaused: list.isPaused,
   onProgress: (jobId, progress) => {
     if (list.change(jobId, { progress })) drawRows();
   },

@@ -7,7 +7,7 @@ import { actionButton, badge, button, tag } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
 import { toast, toastError } from "../components/toast.js";
 import { call, canSeePayloads, get, may, post } from "../core/api.js";
-import { fill, h, isDialogOpen } from "../core/dom.js";
+import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatExact, timeElement, timeZone } from "../core/time.js";
@@ -193,5 +193,4 @@ const refresh = startPage({
   draw,
   every: 2000,
   poll: 5000,
-  concerns: () => !isDialogOpen(),
 });

@@ -2,7 +2,7 @@
 
 /** @import { Page, Table, Token } from "../types.d.ts" */
 
-import { field, formDialog, showToken, textOf } from "../components/dialog.js";
+import { field, formDialog, showSecret, textOf } from "../components/dialog.js";
 import { actionButton, badge, button } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
@@ -65,7 +65,7 @@ const askForToken = () =>
 async function create() {
   const created = await askForToken();
   refresh();
-  if (created) showToken(t("tokens.created"), created.token);
+  if (created) showSecret(t("tokens.created"), created.token, t("tokens.once"));
 }
 
 /** @param {Token} token */

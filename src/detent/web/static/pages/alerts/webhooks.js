@@ -1,8 +1,8 @@
-// Webhooks: URLs to which events of jobs are sent; add, pause, resume, remove, deliveries and replay.
+// Webhooks: URLs to which events of jobs are sent; add, edit, pause, resume, remove, deliveries and replay.
 
-/** @import { Page, Table, Webhook, WebhookDelivery } from "../../types.d.ts" */
+/** @import { EditedWebhook, Page, Props, Table, Webhook, WebhookDelivery } from "../../types.d.ts" */
 
-import { field, formDialog, openDialog, showToken, textOf } from "../../components/dialog.js";
+import { field, formDialog, openDialog, reasonField, showSecret, textOf } from "../../components/dialog.js";
 import { actionButton, badge, button } from "../../components/elements.js";
 import { showRows, table } from "../../components/table.js";
 import { toast, toastError } from "../../components/toast.js";
@@ -23,42 +23,73 @@ let view = null;
 /** @param {Webhook} webhook */
 const pathOf = ({ id }) => `webhooks/${encodeURIComponent(id)}`;
 
-/** @returns {Promise<{ secret: string } | null>} */
-const askForWebhook = () =>
-  formDialog({
-    title: t("webhooks.add"),
-    lead: t("webhooks.add.more"),
-    button: t("action.add"),
-    fields: [
-      field(t("field.name"), h("input", { name: "name", required: true, maxlength: 200 })),
-      field(t("webhooks.url"), h("input", { name: "url", type: "url", required: true, maxlength: 2000 })),
-      field(t("field.tenant"), h("input", { name: "tenant_id", maxlength: 200 })),
-      field(t("field.queue"), h("input", { name: "queue", maxlength: 200 })),
-      field(t("field.job-type"), h("input", { name: "job_type", maxlength: 200 })),
-      h("label", { class: "check" }, h("input", { type: "checkbox", name: "final" }), t("webhooks.finished-only")),
-      h(
-        "label",
-        { class: "check" },
-        h("input", { type: "checkbox", name: "payloads", checked: true }),
-        t("webhooks.payloads"),
-      ),
-    ],
-    submit: (form) =>
-      post("webhooks", {
-        name: textOf(form, "name"),
-        url: textOf(form, "url"),
-        tenant_id: textOf(form, "tenant_id"),
-        queue: textOf(form, "queue"),
-        job_type: textOf(form, "job_type"),
-        phases: form.get("final") === "on" ? ["final"] : [],
-        payloads: form.get("payloads") === "on",
-      }),
+/** @param {string} name @param {string} label @param {boolean} checked */
+const checkField = (name, label, checked) =>
+  h("label", { class: "check" }, h("input", { type: "checkbox", name, checked }), label);
+
+/** @param {Webhook} webhook */
+const isFinalOnly = ({ phases }) => phases.length === 1 && phases[0] === "final";
+
+/**
+ * A dialog to add a webhook, or to edit `webhook`. An edit sends only what was changed.
+ * @param {Webhook | null} [webhook]
+ * @returns {Promise<EditedWebhook | null>}
+ */
+function webhookDialog(webhook = null) {
+  const hasOtherPhases = webhook !== null && webhook.phases.length > 0 && !isFinalOnly(webhook);
+  /** @param {"name" | "url" | "queue" | "job_type"} name @param {Props} [props] */
+  const input = (name, props) => h("input", { name, value: webhook?.[name] ?? "", maxlength: 200, ...props });
+  /** @param {FormData} form */
+  const values = (form) => ({
+    name: textOf(form, "name"),
+    url: textOf(form, "url"),
+    queue: textOf(form, "queue"),
+    job_type: textOf(form, "job_type"),
+    phases: hasOtherPhases ? webhook.phases : form.get("final") === "on" ? ["final"] : [],
+    payloads: form.get("payloads") === "on",
   });
+  return formDialog({
+    title: webhook ? t("webhooks.edit", { name: webhook.name }) : t("webhooks.add"),
+    lead: t(webhook ? "webhooks.edit.more" : "webhooks.add.more"),
+    button: t(webhook ? "action.save" : "action.add"),
+    fields: [
+      field(t("field.name"), input("name", { required: true })),
+      field(t("webhooks.url"), input("url", { type: "url", required: true, maxlength: 2000 })),
+      !webhook && field(t("field.tenant"), h("input", { name: "tenant_id", maxlength: 200 })),
+      field(t("field.queue"), input("queue")),
+      field(t("field.job-type"), input("job_type")),
+      !hasOtherPhases && checkField("final", t("webhooks.finished-only"), webhook !== null && isFinalOnly(webhook)),
+      checkField("payloads", t("webhooks.payloads"), webhook?.payloads ?? true),
+      webhook && checkField("new_secret", t("webhooks.new-secret"), false),
+      webhook && reasonField(),
+    ],
+    submit: (form) => {
+      if (!webhook) return post("webhooks", { ...values(form), tenant_id: textOf(form, "tenant_id") });
+      const changes = Object.entries(values(form)).filter(([name, value]) =>
+        JSON.stringify(value) !== JSON.stringify(webhook[/** @type {keyof Webhook} */ (name)])
+      );
+      const secret = form.get("new_secret") === "on" ? { secret: "" } : {};
+      return call("PATCH", pathOf(webhook), {
+        json: { ...Object.fromEntries(changes), ...secret, reason: textOf(form, "reason") },
+      });
+    },
+  });
+}
 
 async function add() {
-  const added = await askForWebhook();
+  const added = await webhookDialog();
   refresh();
-  if (added) showToken(t("webhooks.added"), added.secret);
+  if (added?.secret) showSecret(t("webhooks.added"), added.secret, t("webhooks.once"));
+}
+
+/** @param {Webhook} webhook */
+async function edit(webhook) {
+  const edited = await webhookDialog(webhook);
+  refresh();
+  if (!edited) return;
+  const { name, secret } = edited;
+  if (secret) showSecret(t("webhooks.changed-secret", { name }), secret, t("webhooks.once"));
+  else toast(t("done.edit", { name }));
 }
 
 /** @param {Webhook} webhook */
@@ -160,6 +191,7 @@ const actionsCell = (webhook) =>
     webhook.state === "active"
       ? actionButton("pause", () => change(webhook, "pause"), { class: "tiny" })
       : actionButton("resume", () => change(webhook, "resume"), { class: "tiny" }),
+    may("admin") && actionButton("edit", () => edit(webhook), { class: "tiny" }),
     may("admin") && actionButton("remove", () => remove(webhook), { class: "tiny danger" }),
   );
 

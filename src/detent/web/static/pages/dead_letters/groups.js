@@ -34,13 +34,15 @@ export const keyOfGroup = (group) => filterOf(group) + (group.group ?? "");
 /**
  * @param {object} options
  * @param {() => string} options.since groups that were first seen later are new
- * @param {(action: "requeue" | "discard", query: Query) => unknown} options.act
+ * @param {() => string} options.filter of the page; a group has only what matches it, and so has the list that a group opens
+ * @param {() => boolean} options.canAct false if dead letters are counted that are not open
+ * @param {(action: "requeue" | "discard", group: Query) => unknown} options.act
  * @returns {Table<ErrorGroup>}
  */
-export function groupTable({ since, act }) {
+export function groupTable({ since, filter, canAct, act }) {
   /** @param {ErrorGroup} group @returns {Child} */
   const actions = (group) =>
-    h(
+    canAct() && h(
       "div",
       { class: "actions" },
       may("operate") &&
@@ -73,7 +75,7 @@ export function groupTable({ since, act }) {
       label: t("col.error"),
       cell: (group) => [
         h("a", {
-          href: urlFor(`dead-letters?view=list&q=${encodeURIComponent(filterOf(group))}`),
+          href: urlFor(`dead-letters?view=list&q=${encodeURIComponent(`${filter()} ${filterOf(group)}`.trim())}`),
           "data-focus": "open",
         }, group.error_code),
         " ",

@@ -3,6 +3,7 @@
 /** @import { ContractSummary, Declaration, Page, SubmitResponse } from "../../types.d.ts" */
 
 import { button, card } from "../../components/elements.js";
+import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
 import { asProblem, call, get, may, newIdempotencyKey, Problem } from "../../core/api.js";
 import { contractDescription } from "../../core/contracts.js";
 import { fill, h } from "../../core/dom.js";
@@ -10,7 +11,6 @@ import { startPage } from "../../core/page.js";
 import { contractUrl, jobTypeUrl, jobUrl, nameInQuery, setQueryParams } from "../../core/urls.js";
 import { richText, t } from "../../core/words.js";
 import { optionsCard } from "./options_card.js";
-import { payloadCard } from "./payload_card.js";
 import "../../core/shell.js";
 
 async function load() {
@@ -148,9 +148,7 @@ function draw(root, { types, contracts }) {
     const { message, code } = asProblem(error);
     fill(errorLine, message, code && h("code", {}, ` ${code}`));
     if (!(error instanceof Problem)) return;
-    for (const { field, problem } of error.errors) {
-      if (problem !== undefined) payload?.showProblem(field, problem);
-    }
+    if (payload) showPayloadProblems(payload, error);
     if (error.field) options.showProblem(error.field, message);
   }
 

@@ -10,6 +10,7 @@ import { asProblem, get } from "../../core/api.js";
 import { loadContracts, statusBadge, statusTone } from "../../core/contracts.js";
 import { fill, h } from "../../core/dom.js";
 import { formatDuration, millisecondsBetween, timeElement } from "../../core/time.js";
+import { throttle } from "../../core/throttle.js";
 import { jobUrl } from "../../core/urls.js";
 import { formatNumber, t } from "../../core/words.js";
 
@@ -29,7 +30,7 @@ export function childrenCard(jobPath) {
   let counts = [];
   /** The chosen filter; null: not chosen yet. @type {string | null} */
   let chosen = null;
-  let shown = ROWS_PER_PAGE, shape = "list", isLive = false, loading = false, total = 0;
+  let shown = ROWS_PER_PAGE, shape = "list", isLive = false, total = 0;
   const title = h("h2"), chips = h("div", { class: "tabs", role: "group", "aria-label": t("children.filter") });
   const shapes = h("div", { class: "tabs", role: "group", "aria-label": t("children.shape") });
   const problem = h("p", { class: "error", hidden: true }), more = h("div", { class: "row" });
@@ -126,33 +127,29 @@ export function childrenCard(jobPath) {
   }
 
   /** Reads up to 1,000 children; of more, those that match the filter. */
-  async function load() {
-    if (loading) return;
-    loading = true;
+  const load = throttle(async () => {
     try {
-      /** @type {Page<ChildJob>} */
-      const page = await get(`${jobPath}/children`, {
-        limit: GRAPH_PAGE,
-        ...(total > GRAPH_PAGE ? serverFilter() : {}),
-      });
-      children = page.items.sort((first, second) => byName.compare(first.name, second.name));
+      const filters = total > GRAPH_PAGE ? serverFilters() : [{}];
+      /** @type {Page<ChildJob>[]} */
+      const pages = await Promise.all(
+        filters.map((filter) => get(`${jobPath}/children`, { limit: GRAPH_PAGE, ...filter })),
+      );
+      children = pages.flatMap(({ items }) => items).sort((first, second) => byName.compare(first.name, second.name));
       contracts = await loadContracts([...children, ...counts].map(({ contract }) => contract));
       problem.hidden = true;
       draw();
     } catch (error) {
       problem.hidden = false;
       problem.textContent = asProblem(error).message;
-    } finally {
-      loading = false;
     }
-  }
+  }, 0);
 
-  /** @returns {ChildFilter} */
-  function serverFilter() {
-    if (!chosen) return {};
-    if (chosen !== "unfinished") return { status: chosen.slice(chosen.indexOf("/") + 1) };
+  /** Each of them is one request. @returns {ChildFilter[]} */
+  function serverFilters() {
+    if (!chosen) return [{}];
+    if (chosen !== "unfinished") return [{ status: chosen.slice(chosen.indexOf("/") + 1) }];
     const phases = new Set(counts.filter(({ phase }) => phase !== "final").map(({ phase }) => phase));
-    return phases.size === 1 ? { phase: [...phases][0] } : {};
+    return [...phases].map((phase) => ({ phase }));
   }
 
   setInterval(async () => {
@@ -160,7 +157,7 @@ export function childrenCard(jobPath) {
     try {
       const detail = await get(`${jobPath}/detail`);
       setCounts(detail.children);
-      await load();
+      load();
     } catch {
       // The page shows that it is outdated; the next poll tries again.
     }

@@ -16,7 +16,13 @@ export function compareCard() {
   let view = null;
   let chosen = false;
   const selects = ["a", "b"].map((name) => h("select", { "aria-label": t(`compare.${name}`), id: `compare-${name}` }));
-  const content = h("div", { class: "table-wrap", tabindex: "0", role: "region", "aria-label": t("compare.title") });
+  const body = h("tbody"); // the selects stay where they are: an open one would close
+  const heads = selects.map((select) => h("th", { scope: "col" }, select));
+  const content = h(
+    "div",
+    { class: "table-wrap", tabindex: "0", role: "region", "aria-label": t("compare.title") },
+    h("table", { class: "compare" }, h("thead", {}, h("tr", {}, h("td", {}), heads)), body),
+  );
   const node = h(
     "section",
     { class: "card block", id: "compare", hidden: true },
@@ -31,25 +37,27 @@ export function compareCard() {
 
   function draw() {
     if (!view) return;
-    const executions = executionsOf(view.history);
+    const executions = executionsOf(view);
     node.hidden = executions.length < 2;
     if (node.hidden) return;
     drawOptions(executions);
     const sides = selects.map((select) => executions.find(({ number }) => String(number) === select.value));
-    if (sides[0] && sides[1]) fill(content, comparison([sides[0], sides[1]], selects, view));
+    if (sides[0] && sides[1]) fill(body, comparison([sides[0], sides[1]], view));
   }
 
   /** @param {Execution[]} executions */
   function drawOptions(executions) {
-    if (selects[0].options.length === executions.length) return;
+    const numbers = executions.map(({ number }) => String(number));
+    if (content.dataset.numbers === numbers.join()) return;
+    content.dataset.numbers = numbers.join();
     const values = selects.map((select) => select.value);
-    const newest = [executions.at(-2), executions.at(-1)];
+    const newest = numbers.slice(-2);
     selects.forEach((select, index) => {
       fill(
         select,
-        executions.map(({ number }) => h("option", { value: number }, t("job.execution", { n: number }))),
+        numbers.map((number) => h("option", { value: number }, t("job.execution", { n: Number(number) }))),
       );
-      select.value = chosen ? values[index] : String(newest[index]?.number);
+      select.value = chosen && numbers.includes(values[index]) ? values[index] : newest[index];
     });
   }
 
@@ -65,10 +73,9 @@ export function compareCard() {
 
 /**
  * @param {[Execution, Execution]} sides
- * @param {HTMLElement[]} heads
  * @param {JobView} view
  */
-function comparison(sides, heads, { job, steps }) {
+function comparison(sides, { job, steps }) {
   const groups = groupSteps(steps);
   const stepsOf = sides.map(({ number }) => groups.get(number) ?? []);
   /** @param {string} label @param {(execution: Execution) => Child} cell */
@@ -79,38 +86,27 @@ function comparison(sides, heads, { job, steps }) {
     return formatDuration(endOf(execution, job) - new Date(execution.startedAt).getTime());
   };
   const names = [...new Set(stepsOf.flat().map(({ name }) => name))];
-  return h(
-    "table",
-    { class: "compare" },
-    h(
-      "thead",
-      {},
-      h("tr", {}, h("td", {}), heads.map((head) => h("th", { scope: "col" }, head))),
+  return [
+    row(t("col.worker"), ({ worker }) => worker ?? "–"),
+    row(t("job.started"), ({ startedAt }) => exactTime(startedAt)),
+    row(t("job.finished"), ({ end }) => end ? exactTime(end.at) : "–"),
+    row(t("col.duration"), duration),
+    row(
+      t("compare.outcome"),
+      (execution) => execution.end?.event ?? (isRunning(execution, job) ? t("job.running") : "–"),
     ),
-    h(
-      "tbody",
-      {},
-      row(t("col.worker"), ({ worker }) => worker ?? "–"),
-      row(t("job.started"), ({ startedAt }) => exactTime(startedAt)),
-      row(t("job.finished"), ({ end }) => end ? exactTime(end.at) : "–"),
-      row(t("col.duration"), duration),
-      row(
-        t("compare.outcome"),
-        (execution) => execution.end?.event ?? (isRunning(execution, job) ? t("job.running") : "–"),
-      ),
-      row(
-        t("col.error"),
-        ({ error }) =>
-          error
-            ? [h("code", {}, String(error.error_code)), h("div", { class: "break" }, String(error.error_message ?? ""))]
-            : "–",
-      ),
-      row(t("job.steps"), ({ number }) => String((groups.get(number) ?? []).length)),
-      names.slice(0, MAX_STEPS).map((name) =>
-        line(h("code", { class: "break" }, name), stepsOf.map((list) => stepDuration(list, name)))
-      ),
+    row(
+      t("col.error"),
+      ({ error }) =>
+        error
+          ? [h("code", {}, String(error.error_code)), h("div", { class: "break" }, String(error.error_message ?? ""))]
+          : "–",
     ),
-  );
+    row(t("job.steps"), ({ number }) => String((groups.get(number) ?? []).length)),
+    names.slice(0, MAX_STEPS).map((name) =>
+      line(h("code", { class: "break" }, name), stepsOf.map((list) => stepDuration(list, name)))
+    ),
+  ];
 }
 
 /** @param {Step[]} steps @param {string} name */

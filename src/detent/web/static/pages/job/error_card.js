@@ -5,9 +5,10 @@ import { t } from "../../core/words.js";
 import { executionsOf } from "./executions_card.js";
 
 /** The error of the job's last failed execution, with its traceback; null if there is none. @param {JobView} view */
-export function errorCard({ job, history, contract }) {
+export function errorCard(view) {
+  const { job, contract } = view;
   if (!job.error_code) return null;
-  const failed = executionsOf(history).findLast(({ error }) => error);
+  const failed = executionsOf(view).findLast(({ error }) => error);
   const traceback = failed?.error?.traceback;
   const isFinal = contract.statuses[job.status] === "final";
   return h(

@@ -9,7 +9,7 @@ import { jsonTree } from "../../components/json_tree.js";
 import { table } from "../../components/table.js";
 import { asProblem, canSeePayloads, get } from "../../core/api.js";
 import { statusTone } from "../../core/contracts.js";
-import { fill, h } from "../../core/dom.js";
+import { childElements, fill, h, requireElement } from "../../core/dom.js";
 import { exactTime, formatDuration } from "../../core/time.js";
 import { t } from "../../core/words.js";
 
@@ -25,21 +25,25 @@ const FIRST_ROWS = 40, MORE_ROWS = 200;
  * @property {Record<string, unknown> | null} error
  */
 
-/** @typedef {{ key: string, execution: Execution, step: Step | null, bar: TimeRange, axis: TimeRange, tone: string, running: boolean }} Row */
+/**
+ * What an open row shows. Times that grow are drawn into the row, so that what somebody has opened in it stays open.
+ * @typedef {{ key: string, execution: Execution, step: Step | null, from: number, tone: string, running: boolean }} Row
+ */
 
 /**
- * The executions in the loaded part of the history, oldest first.
- * @param {JobEvent[]} history oldest first
+ * The executions whose start is loaded, oldest first.
+ * @param {JobView} view
  */
-export function executionsOf(history) {
+export function executionsOf({ events, contract }) {
   /** @type {Map<number, Execution>} */
   const executions = new Map();
-  for (const event of history) {
-    const { execution_no: number, note, at, actor, data } = event;
-    if (number < 1 || note) continue;
+  for (const event of events) {
+    const { execution_no: number, at, actor, data, target } = event;
     const execution = executions.get(number);
-    if (!execution) executions.set(number, { number, startedAt: at, worker: actor, end: null, error: null });
-    else {
+    if (!execution) {
+      if (contract.statuses[target] !== "leased") continue;
+      executions.set(number, { number, startedAt: at, worker: actor, end: null, error: null });
+    } else {
       execution.end ??= event;
       if (data.error_code) execution.error ??= data;
     }
@@ -83,8 +87,6 @@ export function executionsCard(jobPath) {
   let view = null;
   let shown = FIRST_ROWS;
   let zoom = "all";
-  /** Opened results, kept while the rows around them are redrawn. @type {Map<string, HTMLDetailsElement>} */
-  const results = new Map();
   const axisHead = h("div");
   const zoomSelect = h("select", { "aria-label": t("job.zoom"), id: "gantt-zoom" });
   zoomSelect.addEventListener("change", () => {
@@ -98,14 +100,10 @@ export function executionsCard(jobPath) {
       label: t("job.time-line"),
       head: axisHead,
       class: "bar",
-      cell: ({ bar, axis, tone }) => ganttBar(bar, axis, tone),
+      cell: () => h("div", { class: "gantt-slot" }),
     },
-    { label: t("job.started"), class: "nowrap", cell: ({ bar }) => exactTime(new Date(bar.from).toISOString()) },
-    {
-      label: t("col.duration"),
-      class: "number nowrap",
-      cell: ({ bar, running }) => `${formatDuration(bar.to - bar.from)}${running ? " …" : ""}`,
-    },
+    { label: t("job.started"), class: "nowrap", cell: ({ from }) => exactTime(new Date(from).toISOString()) },
+    { label: t("col.duration"), class: "number nowrap", cell: () => h("span", { class: "duration" }) },
   ], Infinity);
   rows.node.classList.add("gantt");
   const more = h("div", { class: "row" });
@@ -143,19 +141,15 @@ export function executionsCard(jobPath) {
   }
 
   /** @param {Step} step */
-  function stepCell({ name, finished, execution_no }) {
+  function stepCell({ name, finished }) {
     if (!finished) {
       return h("div", { class: "step" }, name, " ", h("span", { class: "soft small" }, t("job.step-open")));
     }
     if (!canSeePayloads) return h("div", { class: "step" }, name);
-    const key = `${execution_no}/${name}`;
-    const opened = results.get(key);
-    if (opened) return opened;
     const content = h("div");
     const details = h("details", { class: "step" }, h("summary", {}, name), content);
     details.addEventListener("toggle", async () => {
       if (!details.open || content.firstChild) return;
-      results.set(key, details);
       try {
         /** @type {{ items: Step[] }} */
         const { items } = await get(`${jobPath}/steps`, { name });
@@ -170,7 +164,7 @@ export function executionsCard(jobPath) {
   function draw() {
     if (!view) return;
     const { job, contract } = view;
-    const executions = executionsOf(view.history);
+    const executions = executionsOf(view);
     drawZoom(executions);
     const zoomed = zoom === "all" ? executions : executions.filter(({ number }) => String(number) === zoom);
     const stepsBy = groupSteps(view.steps);
@@ -187,18 +181,25 @@ export function executionsCard(jobPath) {
     };
     /** @type {Row[]} */
     const items = [];
+    /** @type {number[]} */
+    const ends = [];
     for (const [index, execution] of [...zoomed.entries()].reverse()) {
       const tone = executionTone(execution, contract), running = isRunning(execution, job);
-      items.push({ key: `${execution.number}`, execution, step: null, bar: ranges[index], axis, tone, running });
+      const { from, to } = ranges[index];
+      items.push({ key: `${execution.number}`, execution, step: null, from, tone, running });
+      ends.push(to);
       for (const step of stepsBy.get(execution.number) ?? []) {
-        const bar = { from: millis(step.started_at), to: stepEnd(step) };
-        const stepTone = step.finished ? "claimable" : "leased";
+        const stepTone = step.finished ? "claimable" : "leased", isOpen = running && !step.finished;
         const key = `${execution.number}/${step.name}`;
-        items.push({ key, execution, step, bar, axis, tone: stepTone, running: !step.finished });
+        items.push({ key, execution, step, from: millis(step.started_at), tone: stepTone, running: isOpen });
+        ends.push(isOpen ? to : stepEnd(step));
       }
     }
     fill(axisHead, items.length > 0 && ganttAxis(axis));
     rows.show(items.slice(0, shown), ({ key }) => key);
+    childElements(rows.body).forEach((row, index) =>
+      drawTimes(row, items[index], { from: items[index].from, to: ends[index] }, axis)
+    );
     const rest = items.length - shown;
     const showMore = () => {
       shown += MORE_ROWS;
@@ -208,11 +209,20 @@ export function executionsCard(jobPath) {
     node.hidden = items.length === 0 && zoom === "all";
   }
 
+  /** @param {HTMLElement} node @param {Row} row @param {TimeRange} bar @param {TimeRange} axis */
+  function drawTimes(node, { tone, running }, bar, axis) {
+    fill(requireElement(".gantt-slot", node), ganttBar(bar, axis, tone));
+    const text = `${formatDuration(bar.to - bar.from)}${running ? " …" : ""}`;
+    requireElement(".duration", node).textContent = text;
+  }
+
   /** @param {Execution[]} executions */
   function drawZoom(executions) {
     const values = ["all", ...executions.map(({ number }) => String(number)).reverse()];
     zoomSelect.hidden = executions.length < 2;
-    if (values.length === zoomSelect.options.length) return;
+    if (!values.includes(zoom)) zoom = "all";
+    if (zoomSelect.dataset.values === values.join()) return;
+    zoomSelect.dataset.values = values.join();
     const label = (/** @type {string} */ value) =>
       value === "all" ? t("job.zoom.all") : t("job.execution", { n: Number(value) });
     fill(zoomSelect, values.map((value) => h("option", { value }, label(value))));

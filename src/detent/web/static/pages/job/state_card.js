@@ -1,6 +1,6 @@
 // The contract's diagram with the job's current status and path, and a slider through the job's history.
 
-/** @import { JobEvent, JobView } from "../../types.d.ts" */
+/** @import { JobView } from "../../types.d.ts" */
 
 import { contractDiagram } from "../../charts/contract_diagram.js";
 import { fill, h } from "../../core/dom.js";
@@ -14,7 +14,7 @@ import { t } from "../../core/words.js";
 export function stateCard(onMove) {
   /** @type {JobView | null} */
   let view = null;
-  /** @type {number | null} */
+  /** The sequence number of the event; the first ones may not be loaded. @type {number | null} */
   let selected = null;
   const diagram = h("div", { class: "diagram-wrap", tabindex: "0", role: "region", "aria-label": t("job.state") });
   const nextMoves = h("span", { class: "soft small" });
@@ -28,9 +28,8 @@ export function stateCard(onMove) {
   /** The job as it was after the selected event. */
   function draw() {
     if (!view) return;
-    const { contract, job } = view;
-    const events = eventsOf(view);
-    const past = events.slice(0, selected ?? undefined);
+    const { contract, job, events } = view;
+    const past = events.filter(({ seq }) => selected === null || seq <= selected);
     const last = past.at(-1);
     const current = last?.target ?? job.status;
     const path = past.map(({ target }) => target).join(" → ");
@@ -40,7 +39,7 @@ export function stateCard(onMove) {
     scrollToCurrent(diagram);
     const next = new Set(contract.edges.filter(({ source }) => source === current).map(({ event }) => event));
     nextMoves.textContent = next.size ? t("job.next", { events: [...next].join(", ") }) : t("job.no-next");
-    position.textContent = last ? `${last.seq} / ${events.length} · ${last.target}` : "";
+    position.textContent = last ? `${last.seq} / ${slider.max} · ${last.target}` : "";
     slider.setAttribute("aria-valuetext", last ? `${last.target}, ${formatExact(last.at)}` : "");
     onMove(selected);
   }
@@ -56,19 +55,17 @@ export function stateCard(onMove) {
     /** @param {JobView} newView */
     show: (newView) => {
       view = newView;
-      const count = eventsOf(view).length;
-      slider.max = String(count);
-      if (selected === null || selected >= count) {
+      const { events } = view, newest = events.at(-1)?.seq ?? 1;
+      slider.min = String(events[0]?.seq ?? 1);
+      slider.max = String(newest);
+      if (selected === null || selected >= newest) {
         selected = null;
-        slider.value = String(count);
+        slider.value = String(newest);
       }
       draw();
     },
   };
 }
-
-/** The history without notes. @param {JobView} view */
-const eventsOf = ({ history }) => history.filter((/** @type {JobEvent} */ event) => !event.note);
 
 /** @param {HTMLElement} diagram */
 function scrollToCurrent(diagram) {

@@ -1,8 +1,8 @@
-/** @import { Props, Schedule, SchedulePreview } from "../../types.d.ts" */
+/** @import { Declaration, Page, Props, Schedule, SchedulePreview } from "../../types.d.ts" */
 
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
-import { jsonEditor } from "../../components/json_editor.js";
-import { asProblem, call, canSeePayloads, post } from "../../core/api.js";
+import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
+import { asProblem, call, canSeePayloads, get, may, post } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { formatExact, timeElement, timeZone } from "../../core/time.js";
 import { language, t } from "../../core/words.js";
@@ -22,8 +22,8 @@ const textInput = (name, value, props = {}) => h("input", { name, value: value ?
  * @param {Schedule | null} [schedule]
  * @returns {Promise<Schedule | null>}
  */
-export function scheduleDialog(schedule = null) {
-  const editor = jsonEditor({ label: t("field.payload"), value: schedule?.payload ?? {}, objectOnly: true });
+export async function scheduleDialog(schedule = null) {
+  const job = await jobFields(schedule);
   const timing = timingFields(schedule);
   /** @param {FormData} form */
   const common = (form) => ({ ...timing.values(), job_type: textOf(form, "job_type"), queue: textOf(form, "queue") });
@@ -33,24 +33,89 @@ export function scheduleDialog(schedule = null) {
     button: t(schedule ? "action.save" : "action.add"),
     fields: [
       !schedule && field(t("field.name"), textInput("name", "", { required: true })),
-      field(t("field.job-type"), textInput("job_type", schedule?.job_type, { required: true })),
+      job.type,
       timing.nodes,
       field(t("field.queue"), textInput("queue", schedule?.queue)),
-      (canSeePayloads || !schedule) && editor.node,
+      (canSeePayloads || !schedule) && job.payload,
       schedule && reasonField(),
     ],
     submit: (form) =>
-      schedule
-        ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
-          json: {
-            ...common(form),
-            ...(canSeePayloads && editor.changed() ? { payload: editor.value() } : {}),
-            version: schedule.version,
-            reason: textOf(form, "reason"),
-          },
-        })
-        : post("schedules", { ...common(form), name: textOf(form, "name"), payload: editor.value() }),
+      job.withPayload((payload) =>
+        schedule
+          ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
+            json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
+          })
+          : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
+      ),
   });
+}
+
+/**
+ * The job type, and the payload with the fields that workers have declared for this type.
+ * @param {Schedule | null} schedule
+ */
+async function jobFields(schedule) {
+  /** @param {string} name */
+  const schemaOf = async (name) => (await declared({ job_type: name }))[0]?.payload_schema ?? null;
+  const [types, schema] = await Promise.all([
+    declared({ fields: ["job_type"] }),
+    schedule && schemaOf(schedule.job_type),
+  ]);
+  const type = textInput("job_type", schedule?.job_type, {
+    required: true,
+    autocomplete: "off",
+    list: "declared-types",
+    on: { change: () => void chooseType() },
+  });
+  let card = payloadCard(schema, schedule?.payload ?? {});
+  const payload = h("div", {}, card.node);
+  let changedBefore = false;
+
+  async function chooseType() {
+    const name = type.value.trim();
+    const schemaOfType = name ? await schemaOf(name) : null;
+    const text = card.text();
+    if (type.value.trim() !== name || text === null) return;
+    changedBefore ||= card.changed();
+    card = payloadCard(schemaOfType, JSON.parse(text));
+    fill(payload, card.node);
+  }
+
+  return {
+    type: [
+      field(t("field.job-type"), type),
+      h("datalist", { id: "declared-types" }, types.map(({ job_type }) => h("option", { value: job_type }))),
+    ],
+    payload,
+    /**
+     * Send the payload, unless an edit leaves it; what is wrong with it is shown at its field.
+     * @template Result
+     * @param {(payload: { payload?: unknown }) => Promise<Result>} send
+     */
+    withPayload: async (send) => {
+      const isKept = schedule && (!canSeePayloads || !(changedBefore || card.changed()));
+      const value = isKept ? undefined : card.checkedValue();
+      if (!isKept && value === undefined) throw new Error(t("enqueue.invalid"));
+      try {
+        return await send(isKept ? {} : { payload: value });
+      } catch (error) {
+        showPayloadProblems(card, error);
+        throw error;
+      }
+    },
+  };
+}
+
+/**
+ * Job types that workers have declared; none if they cannot be read: the payload is JSON then.
+ * @param {{ job_type?: string, fields?: string[] }} query
+ * @returns {Promise<Declaration[]>}
+ */
+async function declared(query) {
+  if (!may("submit")) return [];
+  /** @type {Page<Declaration>} */
+  const { items } = await get("declarations", query).catch(() => ({ items: [] }));
+  return items;
 }
 
 /** Kind, expression and time zone, with a preview of the next runs. @param {Schedule | null} schedule */

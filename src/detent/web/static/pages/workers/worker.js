@@ -185,6 +185,7 @@ const goneState = () =>
   emptyState(
     t("worker.gone"),
     t("worker.gone.more"),
+    h("p", {}, h("code", {}, "WORKER_NOT_FOUND")),
     h(
       "div",
       { class: "row center" },

@@ -1,10 +1,11 @@
-// The payload of a new job: fields from its schema, or the whole payload as JSON; one becomes the other without loss.
+// The payload of a job or a schedule: fields from its schema, or the whole payload as JSON; one becomes the other without loss.
 
 /** @import { JsonEditor, JsonSchema, SchemaField } from "../../types.d.ts" */
 
-import { button, cardWithHead } from "../../components/elements.js";
-import { jsonEditor } from "../../components/json_editor.js";
-import { schemaForm } from "../../components/schema/schema_form.js";
+import { button, cardWithHead } from "../elements.js";
+import { jsonEditor } from "../json_editor.js";
+import { schemaForm } from "./schema_form.js";
+import { Problem } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { t } from "../../core/words.js";
 
@@ -56,10 +57,22 @@ export function payloadCard(schema, payload) {
   }
 
   const value = () => form ? form.read() : editor?.value();
+  /** The payload as text, or null if it cannot be read. */
+  const text = () => {
+    try {
+      return JSON.stringify(value());
+    } catch {
+      return null;
+    }
+  };
   if (hasFields) showForm(payload);
   else showJson(payload);
+  const original = text();
 
   return {
+    text,
+    /** Whether it differs from the payload that was shown first. */
+    changed: () => text() !== original,
     node: cardWithHead(t("enqueue.payload"), hasFields && tabs, errorLine, content),
     /** The payload, or undefined if something is wrong with it, which is shown. */
     checkedValue: () => {
@@ -83,6 +96,18 @@ export function payloadCard(schema, payload) {
       focusFirstProblem(content);
     },
   };
+}
+
+/**
+ * Show the problems of a refused payload at its fields.
+ * @param {ReturnType<typeof payloadCard>} payload
+ * @param {unknown} error of the request
+ */
+export function showPayloadProblems(payload, error) {
+  if (!(error instanceof Problem)) return;
+  for (const { field, problem } of error.errors) {
+    if (problem !== undefined) payload.showProblem(field, problem);
+  }
 }
 
 /** @param {HTMLElement} content */
