@@ -12,6 +12,7 @@ from bench.services import Services
 SIZES = Sizes(200, seconds=0.1, pickups=5, pause=0.02)
 
 
+@pytest.mark.long
 def test_the_sqlite_contestants_run(tmp_path: Path) -> None:
     names = ["detent-sqlite", "raw-sqlite", "minimal-sqlite"]
     services = Services()

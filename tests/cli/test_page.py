@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 from detent.cli import app, run
@@ -11,6 +12,7 @@ from support.cli.console import SHOP, Cli
 from support.cli.page import PAGE, Labels, blocks, examples
 
 
+@pytest.mark.long
 def test_the_examples_print_what_the_page_says(cli: Cli, tmp_path: Path) -> None:
     text = PAGE.read_text("utf-8")
     (_, shop), (_, lamp) = blocks("python", text)[0], blocks("toml", text)[0]
@@ -30,6 +32,7 @@ def test_every_command_has_an_example() -> None:
     assert not missing
 
 
+@pytest.mark.long
 def test_every_command_has_help_url_json_and_environment_variables(cli: Cli) -> None:
     for path in _paths(typer.main.get_command(app)):
         assert run([*path.split(), "--help"]) == 0

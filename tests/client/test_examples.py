@@ -54,6 +54,7 @@ def test_quickstart(tmp_path: Path, environment: dict[str, str]) -> None:
     assert len((EXAMPLES / "quickstart.py").read_text().splitlines()) <= 30
 
 
+@pytest.mark.long
 def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
     """A few seconds of `detent up`: jobs of each contract run, and SIGINT stops it cleanly."""
 

@@ -36,6 +36,7 @@ def expect_live(page: Page) -> None:
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
 
 
+@pytest.mark.long
 def test_reload_and_new_tabs(site: Site) -> None:
     context = site.new_context()
     page = context.new_page()

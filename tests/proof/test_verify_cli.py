@@ -152,6 +152,7 @@ def test_a_history_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+@pytest.mark.long
 def test_the_output_of_jobs_events_can_be_replayed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     for job in as_json(capsys, "jobs", "list", "--limit", "40")["items"]:
         out, _ = run_command(capsys, "jobs", "events", job["id"], "--json")

@@ -382,6 +382,7 @@ async def run_matrix(api: Api) -> tuple[int, list[str]]:
     return calls, unexpected
 
 
+@pytest.mark.long
 async def test_the_matrix_has_no_unexpected_answer(api: Api) -> None:
     calls, unexpected = await run_matrix(api)
     assert not unexpected, "\n".join(unexpected)

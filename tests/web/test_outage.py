@@ -75,6 +75,7 @@ async def test_a_stopped_database(server_and_client: tuple[Server, httpx.AsyncCl
     await wait_until_working(client)
 
 
+@pytest.mark.long
 async def test_a_database_that_hangs(server_and_client: tuple[Server, httpx.AsyncClient]) -> None:
     """Its processes get SIGSTOP: connections stay open, but nothing responds."""
     server, client = server_and_client

@@ -39,6 +39,7 @@ def worker_process(script: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.drill)], indirect=True)
 async def test_previous_and_present_handlers_side_by_side(url: str, tmp_path: Path) -> None:
     """The example of deploys.md: what only the new code understands ends there, and nothing is dead-lettered."""

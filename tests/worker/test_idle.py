@@ -113,6 +113,7 @@ async def test_an_idle_worker_on_a_database_in_memory(tmp_path: Path) -> None:
     assert share < 0.15 and commits / MEASURED_SECONDS < 20
 
 
+@pytest.mark.long
 async def test_ten_thousand_waiting_jobs_cost_nothing(app: Detent) -> None:
     """Signals, timers, approvals, a paused queue, an unknown job type: none of these jobs is read again and again."""
 
