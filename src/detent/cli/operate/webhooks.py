@@ -1,6 +1,7 @@
 """`detent webhooks`: subscriptions to events of jobs: list, add, edit, remove, pause, resume, replay, deliveries."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +14,26 @@ from detent.engine.metrics.webhooks import WebhookRequest, webhook_view
 group = CommandGroup(help="Send events of jobs to URLs, signed and retried.", no_args_is_help=True)
 Reference = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The id or the name, see `detent webhooks list`.")]
 
-NoPayloads = Annotated[bool, option("Leave out error texts and other data from handlers.")]
-EventFilter = Annotated[list[str] | None, option("Only events of this name; may be repeated.")]
-PhaseFilter = Annotated[
-    list[str] | None, option("Only events that lead to claimable, leased, blocked or final; may be repeated.")
-]
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which events a webhook gets, and whether they carry data from handlers."""
+
+    queue: QueueFilter = None
+    job_type: TypeFilter = None
+    contract: ContractFilter = None
+    event: Annotated[list[str] | None, option("Only events of this name; may be repeated.")] = None
+    phase: Annotated[
+        list[str] | None, option("Only events that lead to claimable, leased, blocked or final; may be repeated.")
+    ] = None
+    no_payloads: Annotated[bool, option("Leave out error texts and other data from handlers.")] = False
+
+    def given(self) -> dict[str, Any]:
+        """The fields of a webhook whose options are set."""
+        lists = {"events": self.event and tuple(self.event), "phases": self.phase and tuple(self.phase)}
+        fields = {"queue": self.queue, "job_type": self.job_type, "contract": self.contract, **lists}
+        payloads = {"payloads": False} if self.no_payloads else {}
+        return payloads | {name: value for name, value in fields.items() if value is not None}
 
 
 @group.command("list")
@@ -35,21 +51,13 @@ def add(
     name: Annotated[str, option("The name, unique in its tenant.")],
     webhook_url: Annotated[str, typer.Argument(metavar="ADDRESS", help="http://… or https://…")],
     tenant: Annotated[str | None, option("Only events of this tenant.")] = None,
-    queue: QueueFilter = None,
-    job_type: TypeFilter = None,
-    contract: ContractFilter = None,
-    event: EventFilter = None,
-    phase: PhaseFilter = None,
-    no_payloads: NoPayloads = False,
     *,
+    filters: FilterOptions,
     audit: AuditOptions,
     connection: ConnectionOptions,
 ) -> None:
     """Subscribe a URL to events of jobs, from now on. Prints the secret that signs the requests, once."""
-    events, phases = tuple(event or ()), tuple(phase or ())
-    request = WebhookRequest(
-        name, webhook_url, tenant, queue, job_type, contract, events, phases, payloads=not no_payloads
-    )
+    request = WebhookRequest(name, webhook_url, tenant, **filters.given())
     webhook, secret = connection.run(lambda engine: engine.webhooks.add(request, audit.scope()))
     note = f"webhook {webhook.name} ({webhook.id}) added; store the secret now, it is not shown again"
     connection.print_result({**webhook_view(webhook), "secret": secret}, secret, note)
@@ -60,26 +68,19 @@ def edit(
     webhook: Reference,
     name: Annotated[str | None, option("Another name, unique in its tenant.")] = None,
     address: Annotated[str | None, option("Another URL: http://… or https://…")] = None,
-    queue: QueueFilter = None,
-    job_type: TypeFilter = None,
-    contract: ContractFilter = None,
-    event: EventFilter = None,
-    phase: PhaseFilter = None,
-    no_payloads: NoPayloads = False,
     new_secret: Annotated[bool, option("Make a new secret and print it, once.")] = False,
     unset: Annotated[
         list[str] | None, option("Reset this option to its default: --unset queue.", metavar="NAME")
     ] = None,
     *,
+    filters: FilterOptions,
     audit: AuditOptions,
     connection: ConnectionOptions,
 ) -> None:
     """Change a webhook; options that are left out keep their value. Its secret stays, too."""
-    lists = {"events": event and tuple(event), "phases": phase and tuple(phase)}
-    given = {"name": name, "url": address, "queue": queue, "job_type": job_type, "contract": contract, **lists}
+    named = {"name": name, "url": address}
     changes: dict[str, Any] = dict.fromkeys(field.replace("-", "_") for field in unset or ())
-    changes |= {field: value for field, value in given.items() if value is not None}
-    changes |= {"payloads": False} if no_payloads else {}
+    changes |= {field: value for field, value in named.items() if value is not None} | filters.given()
     changes |= {"secret": ""} if new_secret else {}
     view, secret = connection.run(lambda engine: engine.webhooks.edit(webhook, changes, audit.scope()))
     note = f"webhook {view['name']} changed"
