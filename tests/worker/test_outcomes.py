@@ -12,6 +12,7 @@ from detent.core.errors import DetentError, InvalidInput, JobFailed, StoreRefuse
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
 from detent.engine.execution.settle import MAX_RESULT
+from detent.handler import context
 from detent.stores.sqlite.claim import SqliteTx
 from support.waiting import until, within
 from support.worker.running import working
@@ -509,3 +510,24 @@ async def test_the_context_has_ids_and_keys_of_the_job(app: Detent) -> None:
     )
     progress = [e for e in await handle.events() if e["event"] == "progress"]
     assert progress and progress[0]["data"] == {"share": 0.5, "message": "half"} and progress[0]["note"]
+
+
+async def test_the_last_of_several_reports_of_progress_is_written(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of reports within a second: the page would show the first one for as long as the handler reports nothing else."""
+    monkeypatch.setattr(context, "_PROGRESS_SECONDS", 0.05)
+    shown: list[float] = []
+
+    @app.job("work")
+    async def work(ctx: Context, ends_at_once: bool) -> None:
+        for share in (0.25, 0.5, 0.75):
+            await ctx.progress(share)
+        if not ends_at_once:
+            await asyncio.sleep(0.2)
+
+    async with working(app):
+        for ends_at_once in (False, True):
+            handle = await work.enqueue(ends_at_once=ends_at_once)
+            await within(10, handle.result())
+            await asyncio.sleep(0.1)
+            shown += [e["data"]["share"] for e in await handle.events() if e["event"] == "progress"]
+    assert shown == [0.75, 0.25], "nothing is written after the end"

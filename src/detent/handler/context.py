@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 
-from detent.core.errors import InvalidInput, StaleLease
+from detent.core.errors import DetentError, InvalidInput, StaleLease
 from detent.core.job import Signal
 from detent.core.options.backoff import Backoff
 from detent.core.options.job_options import Seconds
@@ -51,6 +51,9 @@ class Context(ChildCalls, ApprovalCalls):
     """
 
     _progress_at = float("-inf")
+    _last_report: tuple[float, str] | None = None
+    """A report of progress that waits for its second to be over."""
+    _report_later: asyncio.Task[None] | None = None
 
     @cached_property
     def _steps(self) -> Steps:
@@ -283,6 +286,7 @@ class Context(ChildCalls, ApprovalCalls):
 
         Called by the worker when the handler has returned or raised. With strict_steps such a step raises StepOrphaned.
         """
+        self._drop_report()
         used = self.__dict__
         if "scopes" not in used and "_steps" not in used and has_no_recorded_steps(self._claimed):
             return outcome
@@ -307,14 +311,16 @@ class Context(ChildCalls, ApprovalCalls):
 
     async def close(self) -> None:
         """Roll back open transactions. Called by the worker when it has interrupted the handler."""
+        self._drop_report()
         for scope in self.scopes:
             await scope.rollback()
 
     async def progress(self, share: float, message: str = "") -> None:
         """Report how far the job is: `share` from 0 to 1, and a message of at most 500 characters.
 
-        Written at most once a second, over the report before; further calls do nothing, as do calls while a transaction
-        is open. Shown by `detent jobs why`, in the job's log as one entry, and as a bar on the dashboard.
+        Written at most once a second, over the report before: of several calls within a second the first is written at
+        once and the last when the second is over. Calls while a transaction is open do nothing. Shown by `detent jobs
+        why`, in the job's log as one entry, and as a bar on the dashboard.
 
             await ctx.progress(0.4, "4,000 of 10,000 rows")
 
@@ -322,12 +328,32 @@ class Context(ChildCalls, ApprovalCalls):
         """
         self._lease.raise_if_lost(self.job_id, "progress")
         self._requests.raise_pending()
-        now = asyncio.get_running_loop().time()
-        if now - self._progress_at < _PROGRESS_SECONDS:
+        wait = self._progress_at + _PROGRESS_SECONDS - asyncio.get_running_loop().time()
+        if wait <= 0:
+            await self._report(share, message)
+            self._lease.raise_if_lost(self.job_id, "progress")
             return
+        if self._last_report is None:
+            self._report_later = asyncio.create_task(self._report_after(wait))
+        self._last_report = share, message
+
+    async def _report(self, share: float, message: str) -> None:
         if any(scope.transaction is not None for scope in self.scopes):
             return  # SQLite has one writer, and this handler holds it
-        self._progress_at = now
+        self._progress_at = asyncio.get_running_loop().time()
         if not await record_progress(self._engine, self._claimed, share, message):
             self._lease.lost = "lease lost"
-        self._lease.raise_if_lost(self.job_id, "progress")
+
+    async def _report_after(self, seconds: float) -> None:
+        """Write the last report. An outage loses it: the handler, which would get the error, did not wait for it."""
+        await asyncio.sleep(seconds)
+        report, self._last_report = self._last_report, None
+        if report is not None:
+            with suppress(DetentError):
+                await self._report(*report)
+
+    def _drop_report(self) -> None:
+        """The execution has ended, and its progress is not shown any more."""
+        if self._last_report is not None and self._report_later is not None:
+            self._last_report = None
+            self._report_later.cancel()
