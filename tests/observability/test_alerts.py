@@ -237,8 +237,9 @@ async def test_dead_letters_are_counted_by_tenant(engine: Engine, clock: FakeClo
     assert [alert.subject for alert in await alerts.list_alerts(engine)] == ["tenant=loud"]
 
 
-async def test_paused_queues_raise_no_alert(engine: Engine, clock: FakeClock) -> None:
-    await engine.limits.pause("queue", "slow", Scope("ann"))
+@pytest.mark.parametrize(("kind", "name"), [("queue", "slow"), ("job_type", "mail"), ("tenant", "default")])
+async def test_what_is_paused_raises_no_alert(engine: Engine, clock: FakeClock, kind: str, name: str) -> None:
+    await engine.limits.pause(kind, name, Scope("ann"))
     await leave_waiting(engine, clock)
     for name in ("backlog_age", "no_worker"):
         await MaintenanceLoop(engine, settings(name)).evaluate()

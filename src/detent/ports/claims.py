@@ -195,5 +195,5 @@ class DueTable(Protocol):
         ...
 
     async def oldest_due(self) -> dict[int, Micros]:
-        """Lane group -> since when its oldest due job is due."""
+        """Lane group -> since when its oldest due job is due. Jobs of paused tenants are left out."""
         ...

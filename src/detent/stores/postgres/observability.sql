@@ -22,7 +22,7 @@ UPDATE detent.tails SET version = version WHERE false;
 UPDATE detent.tails SET version = version WHERE false;
 
 -- name: oldest_due
--- The oldest due time per lane group. Walks the queue with one probe per lane, however many jobs wait.
+-- The oldest due time per lane group, without jobs of paused tenants. Walks the queue with one probe per lane, however many jobs wait.
 WITH RECURSIVE walk (lane, hops) AS (
   SELECT (SELECT lane FROM detent.queue ORDER BY lane LIMIT 1), 1
   UNION ALL
@@ -36,7 +36,8 @@ WITH RECURSIVE walk (lane, hops) AS (
     WHERE NOT wakes AND due_at <= :now ORDER BY due_at LIMIT 1000) t
   CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
 )
-SELECT (lane >> {party_bits}) & {group_mask}, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
+SELECT (lane >> {party_bits}) & {group_mask}, min(due_at) FROM due WHERE due_at <= :now AND lane & {party_mask} NOT IN (
+  SELECT p.id FROM detent.pauses t JOIN detent.lane_parties p ON p.tenant_id = t.name WHERE t.kind = 'tenant') GROUP BY 1;
 
 -- name: suspects
 -- Jobs whose last executions were lost, held or queued.

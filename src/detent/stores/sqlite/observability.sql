@@ -22,7 +22,7 @@ UPDATE detent.tails SET version = version + 1, position = (SELECT coalesce(max(n
 WHERE log = 'notes' AND position > (SELECT coalesce(max(n), 0) FROM detent.notes);
 
 -- name: oldest_due
--- The oldest due time per lane group. Walks jobs_ready with one probe per lane, however many jobs wait.
+-- The oldest due time per lane group, without jobs of paused tenants. Walks jobs_ready with one probe per lane, however many jobs wait.
 WITH RECURSIVE walk (lane, hops) AS (
   SELECT (SELECT lane FROM detent.jobs WHERE ready = 1 ORDER BY lane LIMIT 1), 1
   UNION ALL
@@ -35,7 +35,8 @@ WITH RECURSIVE walk (lane, hops) AS (
   SELECT lane, due_at FROM (SELECT lane, due_at FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL
     AND state & 1 = 0 AND state & 3 = 0 AND due_at <= :now ORDER BY due_at LIMIT 1000)
 )
-SELECT (lane >> {party_bits}) & {group_mask}, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
+SELECT (lane >> {party_bits}) & {group_mask}, min(due_at) FROM due WHERE due_at <= :now AND lane & {party_mask} NOT IN (
+  SELECT p.id FROM detent.pauses t JOIN detent.lane_parties p ON p.tenant_id = t.name WHERE t.kind = 'tenant') GROUP BY 1;
 
 -- name: suspects
 -- Jobs whose last executions were lost, held or claimable. Indexes: jobs_leased, jobs_ready.
