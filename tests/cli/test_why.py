@@ -117,8 +117,15 @@ def test_no_worker_for_both(harness: Harness) -> None:
     harness.worker("w1", queues='["billing"]')
     harness.worker("w2", job_types='["ship"]')
     assert harness.why(harness.submit()).reason == "NO_WORKER_FOR_BOTH"
-    harness.worker("w3", state="stopping")
-    assert harness.why(harness.submit()).reason == "NO_WORKER_FOR_BOTH"
+
+
+@pytest.mark.parametrize("state", ["stopping", "draining"])
+def test_its_workers_are_draining(harness: Harness, state: str) -> None:
+    harness.worker("w1", queues='["billing"]')
+    harness.worker("w2", state=state)
+    explanation = harness.why(harness.submit(queue="mail"))
+    assert explanation.reason == "WORKERS_DRAINING" and explanation.details["workers"] == ["w2"]
+    assert "draining or stopping: w2" in explanation.sentence
 
 
 def test_the_slots_are_full(harness: Harness) -> None:

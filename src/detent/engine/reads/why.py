@@ -333,7 +333,7 @@ def _sweep(snapshot: Snapshot, effect: str) -> str:
 
 
 def _no_worker(snapshot: Snapshot) -> Iterator[Why]:
-    """No live worker at all, none for the job type, none for the queue, or none for both."""
+    """No live worker at all, none for the job type, none for the queue, none for both, or they claim no more jobs."""
     job, live = snapshot.job, snapshot.live
     types = sorted({name for worker in live for name in types_of(worker)})
     queues = sorted({name for worker in live for name in queues_of(worker) or ()})
@@ -347,15 +347,23 @@ def _no_worker(snapshot: Snapshot) -> Iterator[Why]:
         yield Why("NO_WORKER_FOR_TYPE", f"no live worker handles the job type {job.job_type!r}{handled}", details)
     elif not any(serves(worker, job.queue) for worker in live):
         yield Why("NO_WORKER_FOR_QUEUE", f"no live worker serves the queue {job.queue!r}{served}", details)
-    elif not _capable_workers(snapshot):
+    elif not (suitable := _suitable_workers(snapshot)):
         sentence = f"no live worker both handles the job type {job.job_type!r} and serves the queue {job.queue!r}"
-        yield Why("NO_WORKER_FOR_BOTH", f"{sentence}, or those that do are stopping", details)
+        yield Why("NO_WORKER_FOR_BOTH", sentence, details)
+    elif not _capable_workers(snapshot):
+        ids = [worker.id for worker in suitable] if snapshot.all_tenants else []
+        names = f": {_joined(ids)}" if ids else ""
+        sentence = f"all live workers that could run it are draining or stopping{names}; start another one"
+        yield Why("WORKERS_DRAINING", sentence, {**details, "workers": ids})
+
+
+def _suitable_workers(snapshot: Snapshot) -> list[WorkerRow]:
+    job = snapshot.job
+    return [worker for worker in snapshot.live if handles(worker, job.job_type) and serves(worker, job.queue)]
 
 
 def _capable_workers(snapshot: Snapshot) -> list[WorkerRow]:
-    job = snapshot.job
-    workers = (worker for worker in snapshot.live if handles(worker, job.job_type) and serves(worker, job.queue))
-    return [worker for worker in workers if worker.state not in NOT_CLAIMING]
+    return [worker for worker in _suitable_workers(snapshot) if worker.state not in NOT_CLAIMING]
 
 
 _REASONS = {Phase.FINAL: _finished, Phase.LEASED: _leased, Phase.BLOCKED: _blocked, Phase.CLAIMABLE: _claimable}

@@ -57,7 +57,9 @@ const SENTENCES = {
     until(details),
   ],
   WAITS_FOR_SIGNAL: (details) => [richText("why.signal", { name: code(details.waits_for) }), until(details)],
-  WAITS_FOR_MOMENT: (details) => [richText("why.time", { time: timeElement(details.until) })],
+  WAITS_FOR_MOMENT: ({ kind, until: time }) => [
+    richText(kind ? "why.time" : "why.not-due", { time: timeElement(time) }),
+  ],
   BLOCKED: (details) => [t("why.blocked", { status: details.status })],
   NOT_DUE: (details) => [
     richText("why.not-due", { time: timeElement(details.due_at) }),
@@ -84,6 +86,10 @@ const SENTENCES = {
   TOO_LATE: (details) => [
     richText("why.deadline", { time: timeElement(details.deadline_at) }),
     nextSweep(details, "why.sweep-expires"),
+  ],
+  WORKERS_DRAINING: ({ workers }) => [
+    t("why.draining"),
+    workers && workers.length > 0 && t("why.draining-workers", { workers: list(workers) }),
   ],
   NO_WORKER: () => [richText("why.no-worker", { command: code("detent worker APP") })],
   NO_WORKER_FOR_TYPE: ({ live_types: types }, job) =>
@@ -144,7 +150,8 @@ function approvalSentences({ summary, roles, quorum, missing, votes }) {
  */
 function line(why, job) {
   const sentences = SENTENCES[why.reason]?.(why.details, job) ?? [why.sentence];
-  const title = `why.${why.reason}`;
+  const isScheduled = why.reason === "WAITS_FOR_MOMENT" && !why.details.kind; // it has never started
+  const title = `why.${isScheduled ? "NOT_DUE" : why.reason}`;
   return [hasText(title) && h("strong", {}, t(title)), sentences.filter(Boolean).map((sentence) => [" ", sentence])];
 }
 
