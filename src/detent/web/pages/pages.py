@@ -21,7 +21,7 @@ class Page:
     """One page.
 
     name: selects its texts and its script; listed: whether it is in the menu. shared: it shows what tenants share, so
-    it is not for tokens that are limited to a tenant, queues or types.
+    it is not for tokens that are limited to a tenant, queues or types. all_queues: it is not for the latter.
     """
 
     path: str
@@ -29,6 +29,7 @@ class Page:
     needs: Power = Power.READ
     listed: bool = True
     shared: bool = False
+    all_queues: bool = False
     folder: str = ""
     """Below the scripts of the pages, with a slash at the end."""
 
@@ -37,12 +38,13 @@ class Page:
         return caller.may(self.needs) and caller.may(Power.READ)
 
     def allows(self, caller: Caller) -> bool:
-        limited = caller.tenant is not None or caller.reach.is_limited
-        return self.is_for_role(caller) and not (self.shared and limited)
+        if caller.reach.is_limited and (self.shared or self.all_queues):
+            return False
+        return self.is_for_role(caller) and not (self.shared and caller.tenant is not None)
 
 
 PAGES = (
-    Page("/", "overview"),
+    Page("/", "overview", all_queues=True),
     Page("/jobs", "jobs"),
     Page("/jobs/{job_id}", "job", listed=False),
     Page("/enqueue", "enqueue", needs=Power.SUBMIT, listed=False, folder="enqueue/"),
@@ -60,7 +62,7 @@ PAGES = (
     Page("/contracts/{name}", "contract", listed=False),
     Page("/verify", "verify", shared=True),
     Page("/alerts", "alerts", shared=True),
-    Page("/webhooks", "webhooks", needs=Power.OPERATE, folder="alerts/"),
+    Page("/webhooks", "webhooks", needs=Power.OPERATE, all_queues=True, folder="alerts/"),
     Page("/audit", "audit", needs=Power.ADMIN),
     Page("/tokens", "tokens", needs=Power.ADMIN),
 )
@@ -75,6 +77,8 @@ def _add_route(page: Page) -> None:
         except Unauthorized:
             return _to_sign_in(request, viewer)
         allowed = page.allows(caller)
+        if page.path == "/" and not allowed and page.is_for_role(caller):
+            return RedirectResponse(f"{viewer.root}jobs", 303)  # the first page of people without an overview
         return render(
             "page.html",
             viewer,
