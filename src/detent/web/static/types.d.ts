@@ -412,6 +412,7 @@ export interface DeadLettersDone {
   for_two: number;
   to_confirm: number;
   refused: number;
+  refusals: { code: string }[];
 }
 
 /** Result of one page of a bulk action on jobs. `fitting`: jobs whose status allows the action. */
@@ -420,6 +421,7 @@ export interface BulkResult {
   fitting: number;
   done: number;
   refused: number;
+  refusals: { code: string }[];
   next_cursor: string | null;
 }
 

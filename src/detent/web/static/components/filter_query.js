@@ -5,11 +5,11 @@
 /** @typedef {Record<string, FilterKey>} FilterKeys */
 /** @typedef {Record<string, string | string[]>} Query */
 
-const SPAN = /^(?:(\d+(?:\.\d+)?)([smhdw]))+$/, SPAN_PART = /(\d+(?:\.\d+)?)([smhdw])/g;
+const SPAN = /^(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+$/, SPAN_PART = /(\d+(?:\.\d+)?)(ms|[smhdw])/g;
 /** @type {Record<string, number>} */
-const UNIT_SECONDS = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
+const UNIT_SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
 
-/** Seconds of a span like 90s, 5m or 1h30m; null if it is none. @param {string} text */
+/** Seconds of a span like 300ms, 90s, 5m or 1h30m; null if it is none. @param {string} text */
 export function parseSpan(text) {
   if (!SPAN.test(text)) return null;
   let seconds = 0;
@@ -58,7 +58,7 @@ export const JOB_FILTER_KEYS = {
   trace: { parameter: "trace_id" },
   task: { parameter: "task_id" },
   longer: { parameter: "min_duration_seconds", convert: seconds, example: "10s 1m 10m 1h" },
-  shorter: { parameter: "max_duration_seconds", convert: seconds, example: "0.1s 1s 10s" },
+  shorter: { parameter: "max_duration_seconds", convert: seconds, example: "100ms 1s 10s" },
   attempts: { parameter: "min_attempts", convert: count, example: "2 3 5" },
 };
 
@@ -96,7 +96,8 @@ export function parseFilter(text, keys = JOB_FILTER_KEYS) {
       const { parameter, convert, several } = keys[key];
       const converted = convert ? convert(value) : value;
       const values = several ? value.split(",").filter(Boolean) : [];
-      if (converted === null || (several && !values.length)) invalid.push(whole);
+      const isOther = !several && (query[parameter] ?? converted) !== converted; // one of the values would be ignored
+      if (converted === null || isOther || (several && !values.length)) invalid.push(whole);
       else query[parameter] = several ? [...(query[parameter] ?? []), ...values] : converted;
     }
   }

@@ -4,7 +4,7 @@
 
 import { get, may, signOut } from "../core/api.js";
 import { byId, childElements, fill, h, isDialogOpen } from "../core/dom.js";
-import { deadLetterUrl, enqueueUrl, jobsUrl, jobUrl, urlFor } from "../core/urls.js";
+import { deadLetterUrl, enqueueUrl, jobsUrl, jobTypeUrl, jobUrl, queueUrl, urlFor } from "../core/urls.js";
 import { t } from "../core/words.js";
 import { showDialog } from "./dialog.js";
 import { filterTerm } from "./filter_query.js";
@@ -51,6 +51,9 @@ function actions() {
   return entries.filter((entry) => entry !== null && entry !== false);
 }
 
+/** People who are limited to queues or types have only the jobs of these. */
+const mayOpenQueues = () => document.querySelector("#menu a[data-name=queues]") !== null;
+
 /** @param {SearchResult} found @returns {Entry[]} */
 const foundEntries = ({ jobs, dead_letters, queues, job_types, schedules }) => [
   ...jobs.map(({ id, job_type, status }) => ({
@@ -65,8 +68,16 @@ const foundEntries = ({ jobs, dead_letters, queues, job_types, schedules }) => [
     hint: dlq_id,
     href: deadLetterUrl(dlq_id),
   })),
-  ...queues.map((queue) => ({ kind: "queue", text: queue, href: jobsUrl(filterTerm("queue", queue)) })),
-  ...job_types.map((type) => ({ kind: "type", text: type, href: jobsUrl(filterTerm("type", type)) })),
+  ...queues.map((name) => ({
+    kind: "queue",
+    text: name,
+    href: mayOpenQueues() ? queueUrl(name) : jobsUrl(filterTerm("queue", name)),
+  })),
+  ...job_types.map((name) => ({
+    kind: "type",
+    text: name,
+    href: mayOpenQueues() ? jobTypeUrl(name) : jobsUrl(filterTerm("type", name)),
+  })),
   ...(may("submit") ? job_types : []).map((type) => ({
     kind: "action",
     text: t("palette.enqueue-type", { type }),

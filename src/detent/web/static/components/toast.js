@@ -24,6 +24,9 @@ export function toast(text, { tone = "good", code, job } = {}) {
   if (tone === "good" && !job) setTimeout(() => node.remove(), SHOWN_MS);
 }
 
+/** Why some of many were refused. @param {{ code: string }[]} refusals */
+export const codesOf = (refusals) => [...new Set(refusals.map(({ code }) => code))].join(" ");
+
 /** @param {unknown} error */
 export function toastError(error) {
   const { message, code } = asProblem(error);

@@ -3,7 +3,8 @@
 import { h } from "./dom.js";
 import { language, t } from "./words.js";
 
-const relativeFormat = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
+// In 30 hours is "in 1 day": whether that is tomorrow depends on the time of day.
+const relativeFormat = new Intl.RelativeTimeFormat(language, { numeric: "always", style: "short" });
 const exactFormat = new Intl.DateTimeFormat(language, {
   year: "numeric",
   month: "short",
@@ -13,9 +14,9 @@ const exactFormat = new Intl.DateTimeFormat(language, {
   second: "2-digit",
   fractionalSecondDigits: 3,
   timeZoneName: "short",
-  hour12: false,
+  hourCycle: "h23",
 });
-const clockFormat = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hour12: false });
+const clockFormat = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const dayFormat = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
 const RELATIVE_UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
@@ -58,7 +59,7 @@ const timeFormat = new Intl.DateTimeFormat(language, {
   minute: "2-digit",
   second: "2-digit",
   fractionalSecondDigits: 3,
-  hour12: false,
+  hourCycle: "h23",
 });
 const dayTimeFormat = new Intl.DateTimeFormat(language, {
   month: "short",
@@ -66,7 +67,7 @@ const dayTimeFormat = new Intl.DateTimeFormat(language, {
   hour: "2-digit",
   minute: "2-digit",
   second: "2-digit",
-  hour12: false,
+  hourCycle: "h23",
 });
 
 /** A `time` element with the exact time of day, and the day if it is not today. @param {string} iso */

@@ -4,7 +4,7 @@
 /** @import { DeadLettersDone } from "../../types.d.ts" */
 
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
-import { toast, toastError } from "../../components/toast.js";
+import { codesOf, toast, toastError } from "../../components/toast.js";
 import { post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { t } from "../../core/words.js";
@@ -83,10 +83,10 @@ export const requeueOptions = (form) => ({
 });
 
 /** @param {"requeue" | "discard"} action @param {DeadLettersDone} done */
-function report(action, { done, proposed, refused }) {
+function report(action, { done, proposed, refused, refusals }) {
   const parts = [];
   if (done || !proposed) parts.push(t(`dead-letters.bulk.${action}.done`, { n: done }));
   if (proposed) parts.push(t("dead-letters.bulk.proposed", { n: proposed }));
   if (refused) parts.push(t("bulk.refused", { n: refused }));
-  toast(parts.join(" "), { tone: refused ? "warning" : "good" });
+  toast(parts.join(" "), { tone: refused ? "warning" : "good", code: codesOf(refusals) });
 }

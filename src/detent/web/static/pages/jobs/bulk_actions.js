@@ -4,14 +4,14 @@
 /** @import { BulkResult } from "../../types.d.ts" */
 
 import { formDialog, reasonField, textOf } from "../../components/dialog.js";
-import { toast, toastError } from "../../components/toast.js";
+import { codesOf, toast, toastError } from "../../components/toast.js";
 import { post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { t } from "../../core/words.js";
 
 /** @typedef {"cancel" | "requeue"} BulkAction */
 /** @typedef {{ ids: string[] } | { filter: string, query: Query }} Target */
-/** @typedef {{ matched: number, fitting: number, done: number, refused: number }} Sum */
+/** @typedef {{ matched: number, fitting: number, done: number, refused: number, refusals: { code: string }[] }} Sum */
 
 const CONFIRM_ABOVE = 1000, IDS_PER_REQUEST = 500;
 
@@ -61,9 +61,10 @@ export async function actOnMany(action, target) {
  * @param {BulkAction} action
  * @param {Sum} sum
  */
-function report(action, { done, refused }) {
+function report(action, { done, refused, refusals }) {
   const refusedText = refused ? ` ${t("bulk.refused", { n: refused })}` : "";
-  toast(t(`bulk.${action}.done`, { n: done }) + refusedText, { tone: refused ? "warning" : "good" });
+  const text = t(`bulk.${action}.done`, { n: done }) + refusedText;
+  toast(text, { tone: refused ? "warning" : "good", code: codesOf(refusals) });
 }
 
 const NUMBERS = new Set(["min_duration_seconds", "max_duration_seconds", "min_attempts"]);
@@ -85,7 +86,8 @@ const typed = (query) =>
  * @param {(sum: Sum) => boolean} [goOn]
  */
 async function runPages(action, target, options, goOn = () => true) {
-  const sum = { matched: 0, fitting: 0, done: 0, refused: 0 };
+  /** @type {Sum} */
+  const sum = { matched: 0, fitting: 0, done: 0, refused: 0, refusals: [] };
   /** @param {object} page */
   const send = async (page) => {
     /** @type {BulkResult} */
@@ -94,6 +96,7 @@ async function runPages(action, target, options, goOn = () => true) {
     sum.fitting += result.fitting;
     sum.done += result.done;
     sum.refused += result.refused;
+    sum.refusals.push(...result.refusals);
     return result.next_cursor;
   };
   if ("ids" in target) {
