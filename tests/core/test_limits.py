@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from detent.core.errors import InvalidInput
 from detent.core.limits import (
+    MAX_NUMBER,
     JobKind,
     LaneChoice,
     Limit,
@@ -56,6 +57,24 @@ def test_nothing_starts_after_the_clock_was_set_back() -> None:
     meter = Meter(1, Limit(rate=5, period=100), 1, ((1_000, 1),))
     assert (meter.room(0, 1_000), meter.room(0, 999), meter.opens_at(999)) == (4, 0, 1_000)
     assert entries_within(meter.spent, 1_100, 100) == ()
+
+
+def test_a_full_rate_opens_when_its_oldest_start_leaves_the_window() -> None:
+    limit = Limit(rate=2, period=100)
+    assert Meter(1, limit, 1, ((10, 1),)).opens_at(30) is None
+    assert Meter(1, limit, 2, ((10, 1), (20, 1))).opens_at(30) == 110
+    assert Meter(1, limit, 3, ((10, 1), (20, 2))).opens_at(30) == 120
+
+
+def test_a_meter_that_started_nothing_is_open_at_any_time() -> None:
+    meter = Meter(1, Limit(rate=5, period=100))
+    assert [(meter.room(0, now), meter.opens_at(now)) for now in (0, 1, 1_000)] == [(5, None)] * 3
+
+
+@pytest.mark.parametrize("limit", [Limit(rate=1), Limit(period=100)], ids=["rate", "period"])
+def test_a_rate_needs_a_number_and_a_period_to_bound_anything(limit: Limit) -> None:
+    meter = Meter(1, limit, 2, ((50, 2),))
+    assert (meter.room(0, 60), meter.opens_at(60)) == (MAX_NUMBER, None)
 
 
 LANES = st.lists(
@@ -117,6 +136,7 @@ def test_tenants_share_a_claim_by_weight_and_lanes_of_a_tenant_evenly() -> None:
     assert allocate(two, 8, {}, {"a": 3}) == {0: 6, 1: 2}
     assert allocate(lanes(("a", 50, ()), ("a", 50, ())), 8, {}, {}) == {0: 4, 1: 4}
     assert allocate(lanes(("a", 50, ()), ("a", 50, ()), ("b", 50, ())), 2, {}, {}) == {0: 1, 2: 1}
+    assert allocate(lanes(*[("a", 50, ())] * 3), 2, {}, {}) == {0: 1, 1: 1}, "fewer jobs than lanes"
 
 
 def test_lanes_under_one_meter_share_its_room() -> None:

@@ -13,7 +13,16 @@ from detent.core.job import Facts, Failure
 from detent.core.options import backoff
 from detent.core.options.backoff import backoff_text, parse_backoff
 from detent.core.outcome import after_failure, may_retry
-from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, deterministic_jitter
+from detent.core.retry import (
+    Exponential,
+    Immediate,
+    Origin,
+    RetryRule,
+    Table,
+    backoff_from,
+    deterministic_jitter,
+    plain,
+)
 from support.contracts.job_history import NOW, JobHistory, running
 
 GATE = CONTRACTS["gate-b2"]
@@ -213,6 +222,21 @@ def test_immediate_has_no_delay():
 @pytest.mark.parametrize("backoff", [Exponential(7, 70, 3, 5), Table((1, 2)), Immediate()])
 def test_a_backoff_survives_the_round_trip(backoff):
     assert backoff_from(backoff.as_dict()) == backoff
+
+
+def test_a_backoff_that_names_no_kind_is_exponential():
+    assert backoff_from({"base_ms": 5}) == Exponential(base_ms=5)
+
+
+def test_a_rule_without_options_is_the_documented_one():
+    documented = Exponential(base_ms=1_000, cap_ms=30_000, jitter_ms=300, factor=2, jitter_percent=0)
+    assert RetryRule() == RetryRule(documented, 3, False, None, frozenset(), frozenset({"fail"}), {})
+
+
+def test_contract_files_spell_the_origins_and_the_table_this_way():
+    assert plain(frozenset(Origin)) == ["engine", "exception", "fail", "report"]
+    assert Table().as_dict() == {"kind": "table", "delays_ms": [60_000, 300_000, 900_000]}
+    assert backoff_from({"kind": "table", "delays_ms": [5]}) == Table((5,))
 
 
 def test_a_requested_delay_replaces_the_backoff():

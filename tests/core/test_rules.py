@@ -11,7 +11,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, key_space
 from detent.core.contract.moves import CODES
-from detent.core.retry import Exponential, Origin, Table, backoff_from, plain
+from detent.core.retry import Exponential
 from support.contracts.job_history import NAMES
 from support.contracts.lamp import lamp
 
@@ -177,9 +177,6 @@ def test_a_contract_of_statuses_and_edges_has_the_documented_defaults():
     data = contract_to(ticket())
     assert {name: data[name] for name in data if name not in ("name", "statuses", "edges")} == DEFAULTS
     assert DeadLetterRule() == DeadLetterRule(discard_people=2, note=None)
-    assert Table().as_dict() == {"kind": "table", "delays_ms": [60_000, 300_000, 900_000]}
-    assert backoff_from({"kind": "table", "delays_ms": [5]}) == Table((5,))
-    assert plain(frozenset(Origin)) == ["engine", "exception", "fail", "report"], "as options name them"
 
 
 def test_a_contract_does_not_change_after_it_is_built():
