@@ -55,6 +55,15 @@ def test_milliseconds_and_repeated_keys_in_the_filter(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_a_bookmarked_filter_that_is_refused_can_be_corrected(site: Site) -> None:
+    job = site.submit("mail", {"to": "ann"})
+    page = site.sign_in("vic", "jobs?q=status:nonsense")
+    expect(page.locator(".error-state")).to_contain_text("nonsense")
+    filter_by(page, "")
+    expect(page.locator(f"tr[data-key='{job}']")).to_be_visible()
+    expect(page.locator(".error-state")).to_be_hidden()
+
+
 def test_why_dead_letters_and_jobs_were_refused(site: Site) -> None:
     """Those of a tenant whose backlog is full."""
     for number in range(2):

@@ -19,11 +19,23 @@ import { t } from "./words.js";
  * @param {() => boolean} [options.isPaused] true: only the returned function loads
  * @param {number} [options.every] shortest time between two loads, in milliseconds
  * @param {number} [options.poll] 0: no polling
+ * @param {(root: HTMLElement, problem: ReturnType<typeof asProblem>) => void} [options.drawRefusal] draws what the
+ *   viewer can correct, if the first load is refused with 422
  * @param {Record<string, string>} [options.filter] of the event stream
  * @param {(jobId: string, progress: Progress) => void} [options.onProgress] of running jobs, at most once a second each
  */
 export function startPage(
-  { load, draw, concerns = () => true, isPaused = () => false, every = 1000, poll = 0, filter, onProgress },
+  {
+    load,
+    draw,
+    drawRefusal,
+    concerns = () => true,
+    isPaused = () => false,
+    every = 1000,
+    poll = 0,
+    filter,
+    onProgress,
+  },
 ) {
   const root = requireElement("#page");
   const banner = h("p", { class: "banner disconnected", hidden: true });
@@ -43,6 +55,10 @@ export function startPage(
       if (drawn) {
         banner.textContent = t("state.outdated", { error: problem.message });
         banner.hidden = false;
+      } else if (drawRefusal && problem.status === 422) {
+        fill(root, content);
+        drawRefusal(content, problem);
+        drawn = true;
       } else fill(root, errorState(problem, retry));
     } finally {
       root.removeAttribute("aria-busy");

@@ -12,7 +12,7 @@ import { get, may } from "../core/api.js";
 import { loadContracts } from "../core/contracts.js";
 import { childElements, fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
-import { emptyState } from "../core/states.js";
+import { emptyState, errorState } from "../core/states.js";
 import { enqueueUrl, setQueryParams } from "../core/urls.js";
 import { t } from "../core/words.js";
 import { actOnMany } from "./jobs/bulk_actions.js";
@@ -266,6 +266,10 @@ async function bulkAction(action) {
 const refresh = startPage({
   load,
   draw,
+  drawRefusal: (root, problem) => {
+    view ??= build(root);
+    fill(view.content, errorState(problem, refresh));
+  },
   every: 1000,
   isPaused: list.isPaused,
   onProgress: (jobId, progress) => {
