@@ -1,5 +1,7 @@
 """WorkerState method by method, without an event loop, a clock or a store."""
 
+from functools import partial
+
 import pytest
 
 from detent.core.errors import InvalidInput, NotSupported, StaleLease
@@ -7,8 +9,9 @@ from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
-from detent.handler.lease import Reading
+from detent.handler.lease import Lease, LeaseClock, Reading
 from detent.handler.stop_requests import StopKind
+from detent.proof.controlled_store import ManualClock
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState, seconds_until_due
 from support.worker.claims import CODES, answer, at, claimed
 
@@ -129,6 +132,26 @@ def test_the_deadline_wins_over_a_later_result() -> None:
     assert state.free == 1 and len(state.finished) == 1
     assert state.tick(at(10.7), CODES) == [Interrupt("b", "timeout")]
     assert isinstance(settlement := state.finished[-1].outcome, Failed) and settlement.failure.code == "TASK_TIMEOUT"
+
+
+def test_after_a_late_answer_to_the_claim_the_timeout_counts_from_the_claim() -> None:
+    """The store gives the job to another worker then, whatever heartbeats have confirmed meanwhile."""
+    clock = ManualClock()
+    state = WorkerState(1)
+    state.next_batch()
+    claim_sent = Reading.of(clock)
+    new_lease = partial(Lease, clock=LeaseClock(clock, 3.0), confirmed=claim_sent)
+    state.batch_done(BatchResult([claimed("a", timeout_ms=2_000)]), new_lease=new_lease)
+    held = state.handler_started("a", claim_sent.monotonic + 2.5, 2.0)
+    assert held is not None and held.deadline == claim_sent.monotonic + 3.0, "the timeout and a second"
+    clock.wall, clock.mono = clock.wall + 2_900_000, clock.mono + 2.9
+    state.heartbeat_answered(HeartbeatAnswer(tokens={"a": "t1"}, extended_at=Reading.of(clock)), 2.9)
+    assert held.lease.is_sure
+    clock.wall, clock.mono = clock.wall + 100_000, 3.0
+    assert not held.lease.is_sure
+    with pytest.raises(StaleLease, match="its timeout has passed"):
+        held.lease.raise_if_lost("a", "a step")
+    assert state.tick(Reading.of(clock), CODES) == [Interrupt("a", "timeout")]
 
 
 def test_a_result_wins_over_a_later_deadline() -> None:

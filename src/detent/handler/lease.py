@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from detent.core.errors import StaleLease
-from detent.core.job import Micros
+from detent.core.job import TIMEOUT_GRACE, Micros
 from detent.core.times import SECOND
 from detent.ports.clock import Clock
 
@@ -34,6 +34,9 @@ class LeaseClock:
     def read(self) -> Reading:
         return Reading.of(self._clock)
 
+    def has_reached(self, monotonic: float) -> bool:
+        return self._clock.monotonic() >= monotonic
+
     def is_recent(self, confirmed: Reading) -> bool:
         """True while by both clocks at least a third of a lease confirmed then is left."""
         return (
@@ -48,13 +51,20 @@ class Lease:
     Another execution may have recorded a step since the lease was lost, so this one must not run it.
     """
 
-    __slots__ = ("clock", "confirmed", "lost")
+    __slots__ = ("clock", "confirmed", "ends", "lost")
 
-    def __init__(self, clock: LeaseClock | None = None, confirmed: Reading | None = None) -> None:
+    def __init__(
+        self, timeout_ms: int | None = None, *, clock: LeaseClock | None = None, confirmed: Reading | None = None
+    ) -> None:
         """Without a clock the lease has no end that this process could notice; used by tests and simulated workers."""
         self.clock = clock
         self.confirmed = confirmed
         """Read before the statement that claimed the job or extended its lease was sent."""
+        self.ends: float | None = None
+        """By the monotonic clock: from here on the store may give the job to another execution, because no heartbeat
+        extends a lease beyond the timeout. The store counts from the claim, whose answer may have arrived late."""
+        if timeout_ms is not None and confirmed is not None:
+            self.ends = confirmed.monotonic + timeout_ms / 1_000 + TIMEOUT_GRACE / SECOND
         self.lost: str | None = None
         """Why the execution no longer holds the job, once the worker or the store has said so."""
 
@@ -65,11 +75,17 @@ class Lease:
     @property
     def is_sure(self) -> bool:
         """True if the job is surely held; False if it is lost, or if the store must be asked."""
-        if self.lost is not None:
+        if self.lost is not None or self._is_over:
             return False
         return self.clock is None or self.confirmed is None or self.clock.is_recent(self.confirmed)
 
+    @property
+    def _is_over(self) -> bool:
+        return self.ends is not None and self.clock is not None and self.clock.has_reached(self.ends)
+
     def raise_if_lost(self, job_id: str, what: str) -> None:
+        if self.lost is None and self._is_over:
+            self.lost = "its timeout has passed"
         if self.lost is not None:
             raise StaleLease(
                 f"this execution no longer holds job {job_id} ({self.lost}), {what} is not run; stop working on it",

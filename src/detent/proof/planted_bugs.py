@@ -159,7 +159,11 @@ class RunsOnWithoutLease(WorkerState):
     """Tells no handler that its job is lost, and never lets it ask the store."""
 
     def batch_done(
-        self, result: BatchResult, batch: Batch | None = None, now: float = 0.0, new_lease: Callable[[], Lease] = Lease
+        self,
+        result: BatchResult,
+        batch: Batch | None = None,
+        now: float = 0.0,
+        new_lease: Callable[[int | None], Lease] = Lease,
     ) -> list[Claimed]:
         return super().batch_done(result, batch, now)
 

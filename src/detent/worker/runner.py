@@ -121,6 +121,7 @@ class Runner:
             context._deadline_at,
             None if context._lease.clock is None else context._lease.clock.lease_seconds,
             context._lease.confirmed,
+            context._lease.ends,
         )
         try:
             outcome, lines = await self._pool.run(context._requests, _run_in_process, call)
@@ -152,6 +153,7 @@ class _ProcessCall(NamedTuple):
     deadline_at: Micros | None
     lease_seconds: float | None
     lease_confirmed: Reading | None
+    lease_ends: float | None
 
 
 def _run_in_process(requests: StopRequests, call: _ProcessCall) -> tuple[Outcome, list[LogLine]]:
@@ -184,7 +186,8 @@ def _with_context(app: Any, handler: Handler, claimed: Claimed, requests: StopRe
 
     async def open_context() -> tuple[Context, asyncio.AbstractEventLoop]:
         engine = await OUTAGE.run(app.ready)
-        lease = Lease(clock, call.lease_confirmed)
+        lease = Lease(clock=clock, confirmed=call.lease_confirmed)
+        lease.ends = call.lease_ends
         return execution_context(handler, claimed, engine, lease, requests), asyncio.get_running_loop()
 
     context, loop = run(open_context())

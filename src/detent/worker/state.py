@@ -217,7 +217,7 @@ class WorkerState:
         result: BatchResult,
         batch: Batch | None = None,
         now: float = 0.0,
-        new_lease: Callable[[], Lease] = Lease,
+        new_lease: Callable[[int | None], Lease] = Lease,
     ) -> list[Claimed]:
         """The batch (the oldest, if not given) is committed. Returns the jobs to start."""
         batch = self._remove_in_flight(batch)
@@ -235,7 +235,7 @@ class WorkerState:
             old = self.held.get(claimed.id)
             if old is not None:  # its lease expired, and this worker claimed it again
                 self._superseded.append(self._abandon(old, None, LEASE_LOST))
-            self.held[claimed.id] = Held(claimed, lease=new_lease())
+            self.held[claimed.id] = Held(claimed, lease=new_lease(claimed.timeout_ms))
         if self.stopping:  # stop() was called while the claim was in flight
             self.stop()
             return []
@@ -285,7 +285,8 @@ class WorkerState:
             return None
         held.started = True
         if timeout is not None:
-            held.timeout, held.deadline = timeout, now + timeout
+            ends = held.lease.ends  # earlier, if the answer to the claim was late
+            held.timeout, held.deadline = timeout, now + timeout if ends is None else min(now + timeout, ends)
             self._push_deadline(held.deadline, held.claimed)
         if soft_timeout is not None and (timeout is None or soft_timeout < timeout):
             held.soft_deadline = now + soft_timeout

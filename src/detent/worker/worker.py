@@ -296,7 +296,7 @@ class Worker:
                 log.log(level, "job %s: %s", job_id, refusal)
             if self._sweeper is not None:
                 self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
-            new_lease = partial(Lease, self._lease_clock, reading)
+            new_lease = partial(Lease, clock=self._lease_clock, confirmed=reading)
             claimed = self.state.batch_done(result, batch, self._clock.monotonic(), new_lease)
             self._histograms.record_pickups(claimed, self.engine.store.now())
             self._interrupt(self.state.pop_superseded())
@@ -354,8 +354,8 @@ class Worker:
         if held is None:
             return
         context = execution_context(handler, claimed, self.engine, held.lease)
-        if timeout is not None:
-            context._deadline_at = self._clock.now() + int(timeout * SECOND)
+        if held.deadline is not None:
+            context._deadline_at = self._clock.now() + int((held.deadline - began) * SECOND)
         contract = self.engine.contract(claimed.contract)
         self._running[claimed.id] = (task, context, handler)
         try:
