@@ -108,6 +108,16 @@ async def test_a_step_that_was_begun_is_not_run_again(api: Api) -> None:
     assert (await second.items("steps"))[0]["finished"] is False
 
 
+async def test_a_step_may_have_the_result_null(api: Api) -> None:
+    mine = await run(api)
+    for name, values in {"left out": {}, "given": {"result": None}}.items():
+        step = (await mine.post("steps/record", name=name, **values)).json()
+        assert (step["result"], step["finished"]) == (None, True)
+    early = await mine.post("steps/record", name="early", result=1, finished=False)
+    assert code(early, 422) == "INPUT_INVALID" and early.json()["field"] == "result"
+    assert await mine.settle(outcome="succeed") == "succeeded" and await verified(api)
+
+
 async def test_wait_for_a_signal(api: Api) -> None:
     mine = await run(api)
     assert await mine.items("signals") == []
@@ -125,6 +135,23 @@ async def test_wait_for_a_signal(api: Api) -> None:
     assert [s["timed_out"] for s in await fourth.items("signals") if s["name"] == "nap"] == [True]
     assert code(await fourth.post("settle", outcome="wait"), 422) == "WAIT_INVALID"
     assert await fourth.settle(outcome="succeed") == "succeeded" and await verified(api)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        {"name": "nap", "kind": "timer"},
+        {"name": "paid", "wakes_on": "any"},
+        {"name": "gather", "kind": "signal", "children": ["01a1dd37-0000-7000-8000-000000000000"]},
+    ],
+)
+async def test_a_wait_that_would_not_end_as_it_says_is_refused(api: Api, wait: dict[str, Any]) -> None:
+    mine = await run(api)
+    if "children" in wait:
+        (child,) = await mine.items("children", children=[{"name": "pack", "job_type": "pack"}])
+        wait = {**wait, "children": [child["id"]]}
+    assert code(await mine.post("settle", outcome="wait", wait=wait), 422) == "WAIT_INVALID"
+    assert await mine.settle(outcome="succeed") == "succeeded"
 
 
 async def test_children(api: Api) -> None:

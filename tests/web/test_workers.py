@@ -200,6 +200,12 @@ async def test_a_worker_that_deregisters_is_not_listed(api: Api) -> None:
     assert (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["command"] is None
 
 
+async def test_long_names_of_workers_are_not_cut(api: Api) -> None:
+    boss = await api.person("b" * 120, "admin")
+    refused = await boss.post(f"{API}/worker/claim", json={"worker": "w" * 90, "job_types": ["mail"]})
+    assert code(refused, 422) == "INPUT_INVALID" and refused.json()["field"] == "worker"
+
+
 async def listed_workers(api: Api) -> list[dict[str, Any]]:
     workers: list[dict[str, Any]] = (await api.open.get(f"{API}/workers")).json()["items"]
     return workers

@@ -30,6 +30,7 @@ _POLL_SECONDS = 0.5
 _PARK_SECONDS = 60.0
 """A wait that may last longer is parked, as in workers that use the library."""
 MAX_AWAITED = 10_000
+_MAX_WORKER_ID = 200
 Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 ChildId = Annotated[str, StringConstraints(pattern=UUID)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000)]
@@ -54,7 +55,7 @@ class LeaseToken(schemas.RequestBody):
 
 
 class WorkerName(schemas.RequestBody):
-    worker: schemas.Name = Field(description="Name of the worker; its id is PERSON/NAME.")
+    worker: schemas.Name = Field(max_length=100, description="Name of the worker; its id is PERSON/NAME.")
 
 
 class ClaimRequest(WorkerName):
@@ -237,6 +238,15 @@ def _check_fields(body: SettleRequest) -> None:
 def _wait_of(body: WaitRequest | None) -> Wait:
     if body is None:
         raise InvalidInput("the outcome wait needs `wait` with the name of the wait", code="WAIT_INVALID", field="wait")
+    given = body.model_fields_set
+    if body.children is None and "wakes_on" in given:
+        raise InvalidInput(
+            "wakes_on is for a wait for children; send children with it", code="WAIT_INVALID", field="wait"
+        )
+    if body.children is not None and "kind" in given:
+        raise InvalidInput("a wait for children has no kind; leave it out", code="WAIT_INVALID", field="wait")
+    if body.kind == "timer" and body.timeout_seconds is None:
+        raise InvalidInput("a timer needs timeout_seconds: it ends by itself", code="WAIT_INVALID", field="wait")
     timeout = None if body.timeout_seconds is None else int(body.timeout_seconds * SECOND)
     park = body.timeout_seconds is None or body.timeout_seconds > _PARK_SECONDS
     if body.children is None:
@@ -247,7 +257,11 @@ def _wait_of(body: WaitRequest | None) -> Wait:
 def _worker_id(request: ApiRequest, name: str) -> str:
     """The worker's id: person and name."""
     require_worker(request)
-    return f"{request.caller.person}/{name}"[:200]
+    worker = f"{request.caller.person}/{name}"
+    if len(worker) > _MAX_WORKER_ID:
+        message = f"the id of the worker, {worker[:40]}…, has more than {_MAX_WORKER_ID} characters; use a shorter name"
+        raise InvalidInput(message, code="INPUT_INVALID", field="worker")
+    return worker
 
 
 def require_worker(request: ApiRequest) -> None:

@@ -73,7 +73,9 @@ async def record_step(request: ApiRequest, body: StepRequest) -> worker_protocol
     did not record its end.
     """
     require_worker(request)
-    result = None if body.result is None else json_text(body.result, "STEP_RESULT_INVALID", "the result of the step")
+    if body.result is not None and not body.finished:
+        raise InvalidInput("a step that is not finished has no result; leave it out", field="result")
+    result = json_text(body.result, "STEP_RESULT_INVALID", "the result of the step") if body.finished else None
     record = StepRecord(body.name, body.digest, result, body.finished)
     return _step_view(await request.engine.executions.record_step(body.job_id, body.token, record))
 
