@@ -137,6 +137,15 @@ async def test_every_span_is_kept_for_its_length_and_no_slot_for_longer(engine: 
     assert [item["name"] for item in groups["items"]] == ["new"]
 
 
+@pytest.mark.parametrize("span", SPANS)
+async def test_groups_include_the_current_minute(engine: Engine, clock: FakeClock, span: SpanName) -> None:
+    clock.advance(86_400 - engine.store.now() / SECOND % 86_400)
+    await run(engine, clock, 1, 1, queue="new")
+    await SeriesRecorder(engine).catch_up()
+    (item,) = (await groups_view(engine, span, "queue"))["items"]
+    assert (item["submitted"], item["ended_well"], sum(item["finished"])) == (1, 1, 0)
+
+
 async def test_the_number_of_subjects_is_bounded(
     engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

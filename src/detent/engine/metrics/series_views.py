@@ -66,20 +66,24 @@ async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> ope
 
 
 async def groups_view(runtime: Runtime, span: SpanName, by: Dimension) -> operations.SeriesGroups:
-    """The totals of each queue, job type or tenant. Summed in a thread: a thousand take a while."""
-    window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None))
+    """The totals of each queue, job type or tenant, up to now. Summed in a thread: a thousand take a while."""
+    window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None, to_now=True))
     items = await asyncio.to_thread(_groups, window, rows)
     at, point = iso(window.now) or "", window.rule.point
     return {"span": span, "by": by, "at": at, "bucket_seconds": point, "items": items, "next_cursor": None}
 
 
-async def _read(tx: Tx, *, rule: SpanRule, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:
+async def _read(
+    tx: Tx, *, rule: SpanRule, kind: str, name: str | None, to_now: bool = False
+) -> tuple[_Window, list[SubjectSlot]]:
+    """The window, and its slots; to_now: also those of a current point that is too short to be shown."""
     current = tx.now // SECOND // rule.point
     window = _Window(rule, current - rule.seconds // rule.point, current, tx.now)
     if window.seconds(current) >= _SHOWN_FROM_SECONDS:
         window = window._replace(first=window.first + 1, last=current + 1)
     slots = rule.point // rule.slot
-    rows = await tx.series.read_slots(rule.slot, window.first * slots, window.last * slots, kind, name)
+    last = current + 1 if to_now else window.last
+    rows = await tx.series.read_slots(rule.slot, window.first * slots, last * slots, kind, name)
     return window, rows
 
 
@@ -89,7 +93,8 @@ def _groups(window: _Window, rows: list[SubjectSlot]) -> list[operations.SeriesG
     for row in rows:
         totals.setdefault(row.name, SlotSums()).add(row.sums)
         counts = finished.setdefault(row.name, dict.fromkeys(window.points, 0))
-        counts[window.of_slot(row.slot)] += row.sums.succeeded + row.sums.failed
+        if (point := window.of_slot(row.slot)) in counts:
+            counts[point] += row.sums.succeeded + row.sums.failed
     ordered = sorted(totals.items(), key=lambda entry: (-entry[1].succeeded - entry[1].failed, entry[0]))
     return [
         {"name": name or None, **_sums_view(sums), "finished": list(finished[name].values())} for name, sums in ordered

@@ -9,7 +9,6 @@ SpanName = Literal["5m", "15m", "hour", "6h", "day", "week", "30d"]
 
 class HealthResponse(TypedDict):
     ok: bool
-    detail: NotRequired[str | None]
 
 
 class Contract(TypedDict):
@@ -263,10 +262,13 @@ class TimeSeries(TypedDict):
 
 
 class SeriesGroup(SeriesSums):
-    """One queue, job type or tenant."""
+    """One queue, job type or tenant; the sums are those of the span up to now."""
 
     name: Annotated[str | None, "Null: those beyond the thousandth, together."]
-    finished: Annotated[list[int], "Jobs that succeeded or failed in each point, oldest first."]
+    finished: Annotated[
+        list[int],
+        "Jobs that succeeded or failed in each point, oldest first, without a current point of less than a minute.",
+    ]
 
 
 class SeriesGroups(TypedDict):
