@@ -282,7 +282,7 @@ def body_of(row: Row, limit: str, thing: Thing) -> Any:
         "/worker/progress": {**held, "share": 0.5},
         "/worker/logs": {**held, "lines": [{"message": "m"}]},
         "/alerts/acknowledge": {"rule": "r", "subject": "s"},
-        "/alerts/silences": {"rule": "r", "seconds": 60},
+        "/alerts/silences": {"rule": "no_worker", "seconds": 60},
         "/webhooks": {"name": f"n{number}", "url": "https://example.com/", "tenant_id": thing.owner},
         "/webhooks/{webhook_id}": {"url": "https://example.com/changed"},
         "/webhooks/{webhook_id}/replay": {"after": "0"},

@@ -256,3 +256,32 @@ async def test_the_request_rate_of_a_token_is_limited(api: Api) -> None:
     assert responses[0].status_code == 200 and code(responses[-1], 429) == "RATE_LIMITED"
     assert responses[-1].headers["retry-after"] == "1"
     assert (await api.open.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body", ['{"job_type": "a", "job_type": "b"}', '{"job_type": "a", "payload": {"x": 1, "x": 2}}']
+)
+async def test_a_member_that_is_sent_twice_is_refused(api: Api, body: str) -> None:
+    refused = await api.open.post(f"{API}/jobs", content=body, headers={"content-type": "application/json"})
+    assert code(refused, 422) == "BODY_NOT_JSON" and "twice" in refused.json()["detail"]
+
+
+async def test_an_empty_list_of_statuses_does_not_match_all_jobs(api: Api) -> None:
+    job = await api.submit()
+    refused = await api.open.post(f"{API}/bulk/cancel", json={"status": [], "dry_run": False})
+    assert code(refused, 422) == "INPUT_INVALID"
+    assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["status"] == "queued"
+
+
+async def test_only_a_known_rule_is_silenced(api: Api) -> None:
+    refused = await api.open.post(f"{API}/alerts/silences", json={"rule": "no_workers", "seconds": 60})
+    assert code(refused, 422) == "SILENCE_INVALID" and "no_worker" in refused.json()["detail"]
+    known = await api.open.post(f"{API}/alerts/silences", json={"rule": "no_worker", "seconds": 60})
+    assert known.status_code == 201
+
+
+async def test_requests_without_permission_count_for_the_rate(api: Api) -> None:
+    producer = await api.person("shop", "producer")
+    api.app.state.web.rate_limiter._rate = 5.0
+    responses = [await producer.get(f"{API}/jobs") for _ in range(14)]
+    assert code(responses[0], 403) and code(responses[-1], 429) == "RATE_LIMITED"

@@ -118,6 +118,14 @@ async def test_an_open_api_counts_as_one_person(api: Api) -> None:
     assert code(await api.open.post(path, json={"reason": "old"}), 400) == "APPROVAL_REQUIRED"
 
 
+async def test_more_dead_letters_than_a_page_are_requeued_by_their_ids(api: Api) -> None:
+    await make_dead_letter(api)
+    (item,) = (await api.open.get(f"{API}/dlq/items")).json()["items"]
+    ids = [item["dlq_id"], *(f"gone-{number}" for number in range(700))]
+    done = await api.open.post(f"{API}/dlq/requeue", json={"ids": ids, "dry_run": False})
+    assert (done.json()["matched"], done.json()["done"]) == (1, 1)
+
+
 async def test_bulk_requeue_and_discard_with_dry_run(api: Api) -> None:
     for number in range(3):
         await make_dead_letter(api, queue="a" if number else "b")

@@ -16,16 +16,17 @@ from support.web.served import SOURCES, serving
 
 REFUSED_BY_VALUE = {
     "/schedules": "whether a text is a valid cron expression, time zone or time; tenant beside another tenant_id",
-    "/jobs$|/jobs/export$|/dlq/(items|groups)$": "tenant beside another tenant_id; the statuses of stored contracts",
+    "/jobs$|/jobs/export$|/dlq/(items|groups)$": "tenant beside another tenant_id; id beside filters; stored statuses",
     "/bulk/|/dlq/(requeue|discard)$": "tenant beside another tenant_id; the statuses of stored contracts",
-    "/series": "two of queue, job_type and tenant_id",
+    "/series": "two of queue, job_type and tenant_id; tenant beside another tenant_id",
     "/jobs$|/jobs/bulk$|/tasks$|/worker/children$": "a deadline in the past, and what a declared payload may not have",
     r"/jobs/\{job_id\}|/tasks/\{task_id\}": "a task_id that two contracts have; what the contract of the job has",
     "/internal/jobs/[^/]+/run$": "force_fail beside transient_fail",
     "/limits|/tokens$": "tenant beside another tenant_id",
     "/webhooks(/[^/]+)?$": "whether a host in brackets is an IPv6 address",
     "/webhooks/[^/]+/replay$": "a position of the log that is none",
-    "/worker/settle$": "whether a job is a child of another one",
+    "/alerts/silences$": "which rules the settings have",
+    "/worker/settle$": "whether a job is a child of another one; a timer without an end; wakes_on without children",
 }
 """Paths -> what a JSON schema cannot express. Such requests are refused with 422, so that schemathesis may not expect
 them to succeed."""

@@ -96,7 +96,7 @@ async def test_an_export_has_every_match(api: Api, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_formula_in_a_csv_cell_is_text(api: Api) -> None:
-    for start in ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"):
+    for start in ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "＝1", "＋1", "－1", "＠SUM(1)"):
         await api.submit(idempotency_key=start)
     rows = csv.DictReader(io.StringIO((await api.open.get(f"{API}/jobs/export?format=csv")).text))
     assert all(row["idempotency_key"].startswith("'") for row in rows)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from detent.core.job import ApprovalRequest, Wait
+from detent.core.outcome import Waits
 from detent.web.http.route import ApiRoute
 from detent.web.openapi.examples import EXAMPLES
 from support.web.api import API, Api, code
@@ -104,14 +106,26 @@ async def test_the_examples_of_the_document_are_accepted(api: Api) -> None:
     job = await api.submit()
     boss = await api.person("boss", "admin")
     values = {"job_id": job["id"], "name": "billing", "tenant": "acme", "reference": "nightly-report"}
-    held = ("heartbeat", "settle", "approve", "signal", "requeue", "backfill")
+    values |= {"dlq_id": job["id"], "webhook_id": "crm", "page": "jobs"}
+    held = (
+        *("heartbeat", "settle", "approve", "signal", "requeue", "discard", "backfill", "acknowledge", "session"),
+        *("rotate", "/worker/steps", "/steps/record", "/signals", "/worker/children", "/progress", "/worker/logs"),
+    )
     order = sorted(bodies, key=lambda name: name.count("/"))  # what an example refers to is created first
     for name in order:
         method, path = name.split()
         answer = await boss.request(method, path.format(**values), json=bodies[name])
-        allowed = (200, 201) if not path.endswith(held) else (200, 201, 400, 404, 409, 422)
+        allowed = (200, 201) if not path.endswith(held) else (200, 201, 400, 401, 404, 409, 422)
         assert answer.status_code in allowed, (name, answer.text)
         assert answer.json().get("code") != "INPUT_INVALID", (name, answer.text)
+
+
+def test_every_body_with_more_than_a_reason_has_an_example() -> None:
+    reasons = ("ReasonRequest", "DecisionRequest")
+    for name, row in operations().items():
+        content = row.get("requestBody", {}).get("content", {}).get("application/json", {"example": None})
+        if not any(reason in json.dumps(content["schema"]) for reason in reasons if "schema" in content):
+            assert "example" in content, name
 
 
 def test_every_answer_has_an_example_that_its_schema_allows() -> None:
@@ -256,3 +270,55 @@ async def test_the_allowed_methods_are_those_of_the_longest_route(api: Api) -> N
     refused = await api.open.delete(f"{API}/queues/mail/pause")
     assert code(refused, 405) == "METHOD_NOT_ALLOWED" and refused.headers["allow"] == "POST"
     assert (await api.open.delete(f"{API}/queues/mail")).headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("query", ["error_code=X", "since=2030-01-01T00:00:00Z", "until=2000-01-01T00:00:00Z"])
+async def test_schedules_refuse_filters_that_they_do_not_have(api: Api, query: str) -> None:
+    refused = await api.open.get(f"{API}/schedules?{query}")
+    assert code(refused, 422) == "INPUT_INVALID" and refused.json()["field"] == query.partition("=")[0]
+
+
+async def test_a_list_of_ids_has_no_filters(api: Api) -> None:
+    job = await api.submit()
+    for path, kept in ((f"{API}/jobs?id={job['id']}", "id"), (f"{API}/dlq/items?id={job['id']}", "dlq_id")):
+        for other in ("queue=other", "limit=1", f"cursor={job['id']}"):
+            assert code(await api.open.get(f"{path}&{other}"), 422) == "INPUT_INVALID"
+        assert (await api.open.get(f"{path}&fields={kept}")).status_code == 200
+
+
+async def test_series_take_both_names_of_a_tenant(api: Api) -> None:
+    for name in ("tenant", "tenant_id"):
+        series = (await api.open.get(f"{API}/series?{name}=acme/europe")).json()
+        assert (series["by"], series["name"]) == ("tenant", "acme/europe")
+    assert code(await api.open.get(f"{API}/series?tenant=a&tenant_id=b"), 422) == "INPUT_INVALID"
+
+
+async def test_errors_have_the_headers_of_the_document(api: Api) -> None:
+    producer, viewer = await api.person("shop", "producer"), await api.person("ann", "viewer")
+    for client, path, status in ((producer, "/jobs", 403), (viewer, "/jobs/none", 404), (viewer, "/jobs?x=1", 422)):
+        refused = await client.get(API + path)
+        documented = DOCUMENT["components"]["responses"][f"Problem{status}"]["headers"].keys()
+        assert refused.status_code == status and {"RateLimit", "RateLimit-Policy", "X-Request-Id"} <= documented
+        assert all(name in refused.headers for name in documented)
+
+
+async def test_a_server_that_is_not_ready_answers_a_problem(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no() -> bool:
+        return False
+
+    monkeypatch.setattr(api.app.state.web, "store_readable", no)
+    response = await api.open.get("/readyz")
+    assert code(response, 503) == "STORE_UNAVAILABLE" and response.headers["retry-after"]
+
+
+async def test_open_approvals_have_the_fields_of_the_document(api: Api) -> None:
+    await api.submit(hold=True)
+    running = await api.submit(job_type="ask")
+    (job,) = (await api.open.post(f"{API}/worker/claim", json={"worker": "w", "job_types": ["ask"]})).json()["jobs"]
+    wait = Wait("approval", "approval", None, approval=ApprovalRequest("refund", "null", "d" * 64))
+    await api.engine.settle(job["id"], job["token"], Waits(wait))
+    items = (await api.open.get(f"{API}/approvals")).json()["items"]
+    assert {item["job_id"] for item in items} >= {running["id"]} and len(items) == 2
+    for item in items:
+        assert item.keys() <= SCHEMAS["PendingApproval"]["properties"].keys()
+        assert item.keys() >= set(SCHEMAS["PendingApproval"]["required"])

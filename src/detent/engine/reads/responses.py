@@ -588,6 +588,7 @@ class PendingApproval(TypedDict):
     tenant_id: str
     status: str
     version: int
+    trace_id: str | None
     since: Timestamp
     name: Annotated[str | None, "Name of the approval within the job."]
     summary: Annotated[str | None, "What is to be approved; null if the token may not see payloads."]
@@ -596,6 +597,11 @@ class PendingApproval(TypedDict):
     roles: Annotated[list[str], "Roles that may decide; empty for all reviewers."]
     quorum: Annotated[int, "Number of people who must approve."]
     missing: Annotated[int, "Number of approvals that are missing."]
+    asked_at: NotRequired[Timestamp]
     deadline: Timestamp | None
+    default: NotRequired[Annotated[str, "What the deadline decides: approve, reject or fail."]]
+    decision: NotRequired[Annotated[str | None, "Null until it is decided."]]
+    decided_at: NotRequired[Timestamp | None]
+    expired: NotRequired[bool]
     votes: NotRequired[list[JsonObject] | None]
     may_decide: Annotated[bool, "Whether the caller may approve or reject."]

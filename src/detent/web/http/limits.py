@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -55,7 +56,8 @@ def _too_large(max_bytes: int) -> DetentError:
 
 
 def strict_json(body: bytes, max_depth: int) -> Any:
-    """Parse JSON by the standard: no NaN or Infinity, nesting up to `max_depth`, Python's limit on digits."""
+    """Parse JSON by the standard: no NaN or Infinity, no member twice, nesting up to `max_depth`, Python's limit on
+    digits."""
     try:
         value = _decode(body.decode())
         if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
@@ -72,7 +74,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(members)
+    if len(value) < len(members):
+        names = Counter(name for name, _ in members)
+        raise ValueError(f"an object has the member {names.most_common(1)[0][0]!r} twice; send it once")
+    return value
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_members).decode
 
 
 def _deeper_than(value: Any, levels: int) -> bool:

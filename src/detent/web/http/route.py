@@ -191,13 +191,13 @@ class ApiRoute(APIRoute):
             return
         web = request.web
         request.caller = caller = await web.authenticator.authenticate(request, request.method)
-        if not caller.may(self.needs):
-            raise Forbidden(_missing_power(caller, self.needs))
         name = caller.token_id or (request.client.host if request.client else "")
         try:
             web.rate_limiter.take(name)
         finally:
             request.scope[ADDED_HEADERS].extend(web.rate_limiter.headers(name))
+        if not caller.may(self.needs):
+            raise Forbidden(_missing_power(caller, self.needs))
         request.engine = (await web.engine()).scoped(tenant=caller.tenant, payloads=caller.payloads, reach=caller.reach)
 
     def _check_query(self, request: ApiRequest) -> None:

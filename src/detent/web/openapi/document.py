@@ -19,10 +19,11 @@ from .schemas import HEADERS, IDEMPOTENCY_KEY, PROBLEM_MEDIA, PROBLEMS, ROLES, P
 
 SUBMISSION_OPTIONS = options_of(JobOptions, REST)
 
+_RATE = ("RateLimit", "RateLimit-Policy")
 _PROBLEM_HEADERS: dict[int | str, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
-    429: ("RateLimit", "RateLimit-Policy", "Retry-After"),
-    503: ("Retry-After",),
+    429: (*_RATE, "Retry-After"),
+    503: (*_RATE, "Retry-After"),
 }
 _NAME_A_CONTRACT = (
     "ScheduleCreateRequest", "ScheduleUpdateRequest", "WebhookCreateRequest", "WebhookUpdateRequest", "ChildSubmission",
@@ -86,7 +87,7 @@ def _use_references(openapi: dict[str, Any]) -> None:
     components = openapi["components"]
     components["headers"] = HEADERS
     components["responses"] = {
-        f"Problem{status}": {**response, "headers": _headers("X-Request-Id", *_PROBLEM_HEADERS.get(status, ()))}
+        f"Problem{status}": {**response, "headers": _headers("X-Request-Id", *_PROBLEM_HEADERS.get(status, _RATE))}
         for status, response in PROBLEMS.items()
     }
     for path in openapi["paths"].values():
@@ -106,7 +107,7 @@ def _add_headers(operation: dict[str, Any]) -> None:
     """Document the headers of the responses that are no errors."""
     names = ["X-Request-Id"]
     if operation[ROLES]:
-        names += ["RateLimit", "RateLimit-Policy", "Detent-Token-Expires"]
+        names += [*_RATE, "Detent-Token-Expires"]
     if any(parameter["name"] == IDEMPOTENCY_KEY["name"] for parameter in operation.get("parameters", ())):
         names.append("Idempotency-Replayed")
     for status, response in operation["responses"].items():

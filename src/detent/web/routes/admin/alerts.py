@@ -6,6 +6,7 @@ from fastapi import Query
 from pydantic import Field
 
 from detent.core.access import Power
+from detent.core.errors import InvalidInput
 from detent.engine.metrics import alerts
 from detent.engine.reads import operations
 from detent.engine.reads.responses import show
@@ -66,8 +67,13 @@ async def list_silences(request: ApiRequest) -> list[operations.Silence]:
 async def silence_alerts(request: ApiRequest, body: SilenceRequest) -> operations.Silence:
     """Notify no channel of alerts of a rule, or of one of its subjects, for some time.
 
-    The alerts are still evaluated and listed. One that still fires when the silence ends is announced then.
+    The alerts are still evaluated and listed. One that still fires when the silence ends is announced then. 422
+    SILENCE_INVALID if neither the settings of this server nor the list of alerts has the rule.
     """
+    names = {rule.name for rule in load_settings().rules}
+    if body.rule not in names | {alert.rule for alert in await alerts.list_alerts(request.engine)}:
+        message = f"there is no rule {body.rule!r}; the rules are {', '.join(sorted(names))}"
+        raise InvalidInput(message, code="SILENCE_INVALID", field="rule")
     silence = await alerts.silence(request.engine, body.rule, body.subject, body.seconds, request.acting(body))
     return show(operations.Silence, silence)
 

@@ -19,6 +19,7 @@ from detent.ports.metrics import Subject
 from detent.web.http.route import ApiRequest, Router
 from detent.web.live.job_counts import Count
 from detent.web.openapi import schemas
+from detent.web.routes.jobs.filters import TenantFilter
 
 from .queues import read_backlog
 
@@ -101,10 +102,9 @@ class SpanQuery(schemas.QueryParameters):
     )
 
 
-class SeriesQuery(SpanQuery):
+class SeriesQuery(SpanQuery, TenantFilter):
     queue: schemas.Name | None = Field(None, description="Only jobs of this queue.")
     job_type: schemas.Name | None = Field(None, description="Only jobs of this type.")
-    tenant_id: schemas.Name | None = Field(None, description="Only jobs of this tenant.")
 
 
 class SeriesGroupsQuery(SpanQuery):
@@ -121,7 +121,7 @@ async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]
     request.caller.require_all_queues("the time series")
     if query.queue or query.job_type:
         request.caller.require_all_tenants("the time series of a queue or job type")
-    tenant = request.caller.tenant_for(query.tenant_id)
+    tenant = query.tenant_for(request.caller)
     names: dict[Dimension, str | None] = {"queue": query.queue, "job_type": query.job_type, "tenant": tenant}
     subjects = [Subject(kind, name) for kind, name in names.items() if name is not None]
     if len(subjects) > 1:

@@ -4,15 +4,25 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from detent.core.access import Power
+from detent.core.errors import StoreUnavailable
 from detent.engine.reads import operations
 from detent.engine.reads.responses import JsonObject
 from detent.observability.metrics import exposition
-from detent.web.http.route import HTML_PAGE, ApiRequest, Router, json_response
+from detent.web.http.route import HTML_PAGE, ApiRequest, Router
 from detent.web.openapi.docs_page import docs_page
 from detent.web.openapi.document import document
 from detent.web.pages.shell import PREFIX
 
 router = Router("", tags=["service"])
+_DOCUMENT = {
+    "description": "OpenAPI 3.1 document",
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "additionalProperties": True},
+            "example": {"openapi": "3.1.0", "info": {"title": "Detent"}, "paths": {}},
+        }
+    },
+}
 _PROMETHEUS = {"description": "Prometheus text format", "content": {"text/plain": {}}}
 
 
@@ -22,15 +32,15 @@ async def check_liveness(request: ApiRequest) -> operations.HealthResponse:
     return {"ok": True}
 
 
-@router.route_for("GET", "/readyz", None, responses={200: operations.HealthResponse})
-async def check_readiness(request: ApiRequest) -> Response:
+@router.route_for("GET", "/readyz", None)
+async def check_readiness(request: ApiRequest) -> operations.HealthResponse:
     """Readiness probe: 200 if the database can be read, otherwise 503."""
-    if await request.web.store_readable():
-        return json_response({"ok": True})
-    return json_response({"ok": False, "detail": "the database does not respond"}, 503, {"Retry-After": "1"})
+    if not await request.web.store_readable():
+        raise StoreUnavailable("the store does not respond")
+    return {"ok": True}
 
 
-@router.route_for("GET", "/openapi.json", None, responses={200: {"description": "OpenAPI 3.1 document"}})
+@router.route_for("GET", "/openapi.json", None, responses={200: _DOCUMENT})
 async def get_openapi_document(request: ApiRequest) -> JsonObject:
     """This OpenAPI document. It may require a token, or be turned off: `Settings.docs`, $DETENT_DOCS."""
     return await _document(request)

@@ -18,15 +18,16 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import Page, Searched, Selection, Time, ids_or_filter, searched
+from .filters import EndedSelection, Page, Searched, Time, check_ids_alone, ids_or_filter, searched
 
 router = Router(tags=["dead letters"])
 BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
+_MAX_IDS = 5_000
 DeadLetterId = Annotated[str, schemas.in_path("The dead letter's id.")]
 DeadLetterIdText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 
 
-class DeadLetterSelection(Selection):
+class DeadLetterSelection(EndedSelection):
     error_class: schemas.Name | None = Field(None, description="The class of the exception.")
     error_group: schemas.Name | None = Field(None, description="`group` of a group of /dlq/groups.")
     proposed_by: schemas.Name | None = Field(None, description="Only those that this person proposed to discard.")
@@ -35,7 +36,7 @@ class DeadLetterSelection(Selection):
 class DeadLetterFilter(Page, DeadLetterSelection):
     status: Literal["open", "requeued", "discarded"] | None = None
     id: list[DeadLetterIdText] | None = Field(
-        None, max_length=100, description="Exactly these, whatever the other parameters are; repeat it."
+        None, max_length=100, description="Exactly these; repeat it. Of the other parameters only fields goes with it."
     )
 
 
@@ -43,7 +44,7 @@ class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
     """Applies to all open dead letters that match every given field, or to those with the given ids."""
 
     model_config = ids_or_filter(*DeadLetterSelection.model_fields)
-    ids: list[DeadLetterIdText] | None = Field(None, min_length=1, max_length=500, description="Exactly these.")
+    ids: list[DeadLetterIdText] | None = Field(None, min_length=1, max_length=_MAX_IDS, description="Exactly these.")
     dry_run: bool = Field(True, description="Only count the dead letters.")
 
     def filter(self, caller: Caller, **more: Any) -> Filter:
@@ -79,6 +80,7 @@ async def list_dead_letters(
     A filtered page may be short or empty: `searched_until` says how far it looked; continue until next_cursor is null.
     """
     if query.id is not None:
+        check_ids_alone(query)
         items = await request.engine.dead_letters.get_many(query.id)
         return searched([request.dead_letter_view(item) for item in items], None)
     page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))

@@ -36,7 +36,7 @@ CSV_COLUMNS = (
     *("created_at", "due_at", "started_at", "finished_at", "duration_seconds", "worker", "error_code"),
     *("error_message", "parent_id", "trace_id", "idempotency_key", "task_id", "requeued_from", "payload", "result"),
 )
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 _FILE = {
     "description": "One job per line",
     "content": {"application/x-ndjson": {"schema": {"type": "string"}}, "text/csv": {"schema": {"type": "string"}}},

@@ -45,6 +45,13 @@ class Page(QueryParameters):
         return page, page[-1] if len(rows) > self.limit else None
 
 
+def check_ids_alone(query: BaseModel) -> None:
+    """Raise InvalidInput for a list of given ids that has filters or a page, too."""
+    if others := query.model_fields_set - {"id", "fields"}:
+        names = ", ".join(sorted(others))
+        raise InvalidInput(f"id lists exactly these; send it without {names}", code="INPUT_INVALID", field="id")
+
+
 class TenantFilter(BaseModel):
     """A tenant, under either of its names."""
 
@@ -62,7 +69,7 @@ class TenantFilter(BaseModel):
 
 
 class Selection(TenantFilter):
-    """Which rows a list shows or an action changes: those that match every given field."""
+    """Which rows a list shows: those that match every given field."""
 
     queue: Name | None = None
     contract: Name | None = None
@@ -73,19 +80,23 @@ class Selection(TenantFilter):
         "error messages.",
     )
 
-    error_code: Name | None = Field(None, description="Only those that ended with this error code.")
-    since: Time | None = Field(None, description="Created at this time or later.")
-    until: Time | None = Field(None, description="Created at this time or earlier.")
-
     def filter(self, caller: Caller, **more: Any) -> Filter:
         """The filter for the engine, which limits it to what the caller may see."""
         values = self.model_dump(include=_FILTERS) | {"tenant_id": self.tenant_for(caller)}
-        values |= {name: _moment(values[name], name) for name in ("since", "until")}
+        values |= {name: _moment(values.get(name), name) for name in ("since", "until")}
         return Filter(**values, before=getattr(self, "cursor", None), **more)
 
 
 def _moment(text: str | None, field: str) -> Micros | None:
     return None if text is None else from_iso(text, field=field)
+
+
+class EndedSelection(Selection):
+    """The same for jobs and dead letters, which have an end."""
+
+    error_code: Name | None = Field(None, description="Only those that ended with this error code.")
+    since: Time | None = Field(None, description="Created at this time or later.")
+    until: Time | None = Field(None, description="Created at this time or earlier.")
 
 
 _FILTERS = {field.name for field in fields(Filter)} - {"tenant_id", "before", "ids"}
@@ -97,11 +108,13 @@ def ids_or_filter(*filters: str) -> ConfigDict:
     return any_of({"properties": {"ids": null}}, {"properties": dict.fromkeys(filters, null)})
 
 
-class JobSelection(Selection):
+class JobSelection(EndedSelection):
     """Which jobs. Filters by parent_id, trace_id and error_code read only the jobs that have it; others search the jobs
     from the newest to older ones."""
 
-    status: Name | list[Name] | None = Field(None, max_length=50, description="Any of these statuses; repeat it.")
+    status: Name | list[Name] | None = Field(
+        None, min_length=1, max_length=50, description="Any of these statuses; repeat it."
+    )
     phase: Literal["claimable", "leased", "blocked", "final"] | None = None
     error_code: Name | None = Field(
         None,
@@ -141,7 +154,9 @@ class JobFilter(Page, JobSelection):
     """Query parameters of the list of jobs."""
 
     id: list[Cursor] | None = Field(
-        None, max_length=100, description="Exactly these jobs, whatever the other parameters are; repeat it."
+        None,
+        max_length=100,
+        description="Exactly these jobs; repeat it. Of the other parameters only fields goes with it.",
     )
 
 

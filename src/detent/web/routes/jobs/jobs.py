@@ -25,7 +25,7 @@ from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
 from detent.web.openapi.schemas import IF_NONE_MATCH, QueryParameters, whole_number
 
-from .filters import JobFilter, JobId, Page, Paged, Searched, etag_response, searched
+from .filters import JobFilter, JobId, Page, Paged, Searched, check_ids_alone, etag_response, searched
 
 T = TypeVar("T")
 router = Router(tags=["jobs"])
@@ -132,6 +132,7 @@ async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -
     how far it looked; continue with next_cursor until it is null.
     """
     if query.id is not None:
+        check_ids_alone(query)
         return searched(await _listed(request, await request.engine.jobs.get_many(query.id)), None)
     page, cursor = await request.engine.jobs.page(query.filter(request.caller))
     return searched(await _listed(request, page), cursor)
