@@ -139,7 +139,20 @@ async def large(ctx: Context, steps: int, parts: int) -> int:
 
 
 @app.job("snoozes", queue="imports")
-async def snoozes(ctx: Context, times: int) -> int:
+async def snoozes(ctx: Context, times: int, note: str = "") -> int:
     if ctx.execution_no <= times:
         raise Snooze(0)
     return times
+
+
+@app.job("crash", queue="imports", max_retries=0)
+async def crash(ctx: Context, file: str) -> int:
+    """Fails with a chained exception, whose traceback is long."""
+    try:
+        return _number_of_rows(file)
+    except ValueError as error:
+        raise RuntimeError(f"{file} cannot be imported") from error
+
+
+def _number_of_rows(file: str) -> int:
+    return int(f"the first line of {file}")

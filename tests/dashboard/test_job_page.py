@@ -208,6 +208,22 @@ def test_a_job_with_many_notes_and_a_long_text(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_executions_and_a_long_payload_on_a_narrow_screen(site: Site) -> None:
+    job = site.wait_until_final(site.submit("snoozes", {"times": 1, "note": "x" * 5_000}, queue="imports"))
+    page = site.sign_in("ana", f"jobs/{job['id']}", viewport={"width": 360, "height": 740})
+    page.click("#compare summary")
+    expect(page.locator("#compare tbody tr")).not_to_have_count(0)
+    for table in ("#compare .table-wrap", "#executions .table-wrap"):
+        assert page.locator(table).evaluate("node => node.scrollWidth <= node.clientWidth"), table
+    started = page.locator("#executions time.exact").first
+    assert started.evaluate("node => node.getClientRects().length") == 1, "a time in one line"
+    page.click("[data-action=requeue]")
+    payload = page.locator("dialog textarea.json")
+    expect(payload).to_be_focused()
+    assert payload.evaluate("area => area.scrollTop") == 0, "it begins at its first line"
+    assert_no_errors(page)
+
+
 @pytest.mark.long
 def test_what_a_job_with_more_than_a_thousand_children_waits_for(site: Site) -> None:
     """The answers are changed to those of a job whose first page of children has all ended."""

@@ -288,6 +288,18 @@ def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_dead_letters_that_match_no_filter_and_those_without_actions(site: Site) -> None:
+    site.create_dead_letter()
+    page = site.sign_in("ana", "dead-letters?q=type:nobody")
+    expect(page.locator(".state")).to_contain_text("No matching dead letters")
+    site.open(page, "dead-letters")
+    actions = page.locator("th", has_text="Actions")
+    expect(actions).to_be_visible()
+    page.click("button[data-value=all]")
+    expect(actions).to_be_hidden()
+    assert_no_errors(page)
+
+
 @pytest.mark.long
 def test_an_error_is_requeued_within_the_filter_only(site: Site) -> None:
     for queue in ("narrow", "wide", "wide"):

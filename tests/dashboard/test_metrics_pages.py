@@ -127,6 +127,12 @@ def test_the_menu_counts_stand_on_every_page(site: Site) -> None:
         site.open(page, path)
         expect(page.locator("#menu [data-name=approvals] .count")).to_be_visible()
         expect(page.locator("#menu [data-name=dead_letters] .count")).to_be_visible()
+    site.open(page, "dead-letters")
+    entry = page.locator("#menu [data-name=dead_letters]")
+    expect(entry.locator(".count")).to_be_visible()
+    entry.locator(".count").evaluate("count => { count.textContent = '1,234'; }")
+    other_height = page.locator("#menu [data-name=jobs]").evaluate("entry => entry.offsetHeight")
+    assert entry.evaluate("entry => entry.offsetHeight") == other_height, "the name stays in one line"
     assert_no_errors(page)
 
 

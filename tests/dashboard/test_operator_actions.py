@@ -9,6 +9,12 @@ from playwright.sync_api import Locator, Page, expect
 
 from dashboard.site import Site, assert_no_errors, second_worker
 
+IN_VIEW = """node => {
+  const {left, top, width, height} = node.getBoundingClientRect();
+  return node.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+}"""
+"""Whether the middle of the element is on the screen, and nothing covers it."""
+
 
 def submit_dialog(page: Page, **values: str) -> None:
     """Fill the fields of the open dialog and submit it."""
@@ -68,6 +74,26 @@ def test_the_payload_of_a_schedule_has_the_fields_of_its_type(site: Site) -> Non
     assert_no_errors(page)
 
 
+def test_what_a_tall_dialog_refuses_is_in_view(site: Site) -> None:
+    page = site.sign_in("ana", "schedules", viewport={"width": 360, "height": 740})
+    page.click("text=Add a schedule")
+    expect(page.locator("dialog .card")).to_contain_text("Choose a job type")
+    page.fill("dialog [name=name]", "tall")
+    page.fill("dialog [name=value]", "0 3 * * *")
+    page.fill("dialog [name=job_type]", "purchase")
+    page.locator("dialog [name=job_type]").press("Tab")
+    customer = page.locator('dialog [data-path="customer"]')
+    expect(customer).to_be_visible()
+    expect(page.locator("dialog .preview li")).to_have_count(3)
+    page.click("dialog button[type=submit]")
+    error = page.locator("dialog .error[role=alert]", has_text="Not sent: see the marked fields.")
+    expect(error).to_be_visible()
+    expect(customer).to_be_focused()
+    assert customer.evaluate(IN_VIEW)
+    assert error.evaluate(IN_VIEW)
+    assert_no_errors(page)
+
+
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")
@@ -79,7 +105,7 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page.click("dialog [data-view=json]")
     page.fill("dialog textarea.json", '{"to": "everyone"}')
     page.click("dialog button[type=submit]")
-    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
     page.fill("dialog [name=value]", "0 3 * * *")
     page.locator("dialog [name=value]").blur()
     expect(page.locator("dialog .preview")).to_contain_text("03:00:00")
@@ -131,7 +157,7 @@ def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> Non
     row(page, "twice").locator("[data-action=edit]").click()
     site.call("PATCH", "schedules/twice", {"every": "2h"})
     submit_dialog(page, value="3h")
-    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("VERSION_CONFLICT")
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("VERSION_CONFLICT")
     assert schedule(site, "twice")["expression"] == "2h"
 
 
@@ -144,7 +170,7 @@ def test_a_backfill_counts_the_jobs_before_it_creates_them(site: Site) -> None:
     schedule_row = row(page, "hourly")
     schedule_row.locator("[data-action=backfill]").click()
     submit_dialog(page, first=local[1], last=local[0])
-    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text("must not be before")
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("must not be before")
     submit_dialog(page, first=local[0], last=local[1])
     expect(page.locator("dialog h2")).to_have_text("Create 5 jobs for hourly?")
     assert site.call("GET", "jobs?queue=past")["items"] == []

@@ -47,7 +47,7 @@ def submit_dialog(page: Page, **values: str) -> None:
 
 def expect_refused(page: Page, code: str) -> None:
     """The dialog stays open with the error of the server."""
-    expect(page.locator("dialog form > .error[role=alert]")).to_contain_text(code)
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text(code)
     expect(page.locator("dialog button[type=submit]")).to_be_enabled()
 
 

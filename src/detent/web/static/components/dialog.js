@@ -16,7 +16,12 @@ import { copyButton } from "./elements.js";
 export function openDialog(title, content, buttons) {
   const dialog = h("dialog", { "aria-label": title });
   const close = h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.close"));
-  fill(dialog, h("h2", {}, title), content, h("div", { class: "buttons" }, close, buttons));
+  fill(
+    dialog,
+    h("h2", {}, title),
+    content,
+    h("div", { class: "foot" }, h("div", { class: "buttons" }, close, buttons)),
+  );
   showDialog(dialog);
   return dialog;
 }
@@ -40,7 +45,7 @@ export const showSecret = (title, secret, note) =>
   openDialog(
     title,
     [h("p", {}, note), h("code", { class: "secret", id: "secret" }, secret)],
-    copyButton(() => secret),
+    copyButton(() => secret, { class: "primary" }),
   );
 
 /**
@@ -96,12 +101,16 @@ export function formDialog({ title, lead, fields, button, danger = false, confir
     lead && h("p", {}, lead),
     fields,
     confirmText !== null && field(t("confirm.type", { text: confirmText }), confirmInput),
-    errorLine,
     h(
       "div",
-      { class: "buttons" },
-      h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.back")),
-      submitButton,
+      { class: "foot" }, // stays in view, and with it the error
+      errorLine,
+      h(
+        "div",
+        { class: "buttons" },
+        h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.back")),
+        submitButton,
+      ),
     ),
   );
   dialog.append(form);

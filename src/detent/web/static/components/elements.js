@@ -43,11 +43,9 @@ export const linkWithId = (href, text, id) => [
   h("div", { class: "soft small mono" }, id),
 ];
 
-/** @param {() => string} text */
-export const copyButton = (text) =>
-  button(t("action.copy"), async () => toast(t((await copyText(text())) ? "copied" : "copied.refused")), {
-    class: "tiny",
-  });
+/** @param {() => string} text @param {Props} [props] */
+export const copyButton = (text, props = { class: "tiny" }) =>
+  button(t("action.copy"), async () => toast(t((await copyText(text())) ? "copied" : "copied.refused")), props);
 
 /** @param {Vote} vote */
 export const voteLine = (vote) => `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`;

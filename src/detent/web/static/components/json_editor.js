@@ -26,6 +26,7 @@ export function jsonEditor({ label, value, objectOnly = false }) {
     value: original,
     on: { input: () => check(), keydown: indent },
   });
+  area.setSelectionRange(0, 0); // the focus would scroll to the end of a long text
 
   /** Ctrl+Tab inserts two spaces; Tab alone moves the focus. @param {KeyboardEvent} event */
   function indent(event) {

@@ -27,6 +27,7 @@ export class Problem extends Error {
     super(problemMessage(status, body));
     this.status = status;
     this.code = body.code ?? "";
+    this.detail = body.detail ?? "";
     this.field = body.field ?? "";
     this.errors = body.errors ?? [];
   }
@@ -35,7 +36,7 @@ export class Problem extends Error {
 /**
  * The status and code of a caught error, if it came from the API.
  * @param {unknown} error
- * @returns {{ message: string, status?: number, code?: string }}
+ * @returns {{ message: string, status?: number, code?: string, detail?: string }}
  */
 export const asProblem = (error) => (error instanceof Error ? error : { message: String(error) });
 

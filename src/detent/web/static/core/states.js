@@ -14,17 +14,19 @@ export const emptyState = (title, text, ...children) =>
   h("div", { class: "state" }, h("h2", {}, title), text && h("p", {}, text), children);
 
 /**
- * @param {{ message: string, status?: number, code?: string }} error
+ * @param {{ message: string, status?: number, code?: string, detail?: string }} error
  * @param {() => void} retry
  */
 export function errorState(error, retry) {
   const titles = new Map([[404, "state.not-found"], [403, "state.forbidden"]]);
+  // The title says already that something was not found.
+  const text = error.status === 404 && error.detail ? t("state.detail", { detail: error.detail }) : error.message;
   const list = error.status === 404 && document.querySelector("#menu a[aria-current]");
   return h(
     "div",
     { class: "state error-state", role: "alert" },
     h("h2", {}, t(titles.get(error.status ?? 0) ?? "state.error")),
-    h("p", {}, error.message),
+    h("p", {}, text),
     error.code && h("p", {}, h("code", {}, error.code)),
     h(
       "div",

@@ -304,6 +304,7 @@ function draw(root, { groups, listed, key }) {
   if (!keepRows && groups) {
     // The link and the actions of a row depend on the filter, too.
     const keyOf = (/** @type {ErrorGroup} */ group) => `${key}\n${keyOfGroup(group)}`;
+    view.groups.node.classList.toggle("without-actions", status !== "open");
     showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOf, none);
   }
   if (!keepRows && listed) showRows(view.content, view.rows, list.rows(), ({ dlq_id }) => dlq_id, none);
@@ -318,10 +319,10 @@ const groupsFoot = ({ more_groups, searched_until }) => [
   h("span", { class: "soft" }, richText("list.searched-until", { time: timeElement(searched_until) })),
 ];
 
-const none = () =>
-  emptyState(
-    t("dead-letters.none"),
-    t(list.hasMore() && !isGrouped() ? "jobs.searched-part" : "dead-letters.none.more"),
-  );
+function none() {
+  if (list.hasMore() && !isGrouped()) return emptyState(t("dead-letters.no-match"), t("jobs.searched-part"));
+  if (filter.trim()) return emptyState(t("dead-letters.no-match"), t("jobs.no-match.more"));
+  return emptyState(t("dead-letters.none"), t("dead-letters.none.more"));
+}
 
 const refresh = startPage({ load, draw, poll: 5000, isPaused: list.isPaused });

@@ -9,11 +9,15 @@ import { Problem } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { t } from "../../core/words.js";
 
-/** @param {JsonSchema | null} schema null: only JSON @param {unknown} payload */
-export function payloadCard(schema, payload) {
+/**
+ * @param {JsonSchema | null} schema null: only JSON
+ * @param {unknown} payload
+ * @param {string} [note] instead of the note that there is no schema
+ */
+export function payloadCard(schema, payload, note = t("enqueue.no-schema")) {
   const content = h("div"), errorLine = h("p", { class: "error", role: "alert" });
   const hasFields = schema !== null && Object.keys(schema.properties ?? {}).length > 0;
-  const lead = h("p", { class: "soft" }, t(schema ? "enqueue.no-fields" : "enqueue.no-schema"));
+  const lead = h("p", { class: "soft" }, schema ? t("enqueue.no-fields") : note);
   /** @type {SchemaField | null} */
   let form = null;
   /** @type {JsonEditor | null} */

@@ -45,6 +45,7 @@ function draw(root, { types, contracts }) {
     result = h("div", { role: "status" });
   const options = optionsCard(contracts);
   const submitButton = h("button", { type: "submit", class: "primary" }, t("action.enqueue"));
+  const clearButton = button(t("enqueue.again"), () => void chooseType());
   /** @type {ReturnType<typeof payloadCard> | null} */
   let payload = null;
   /** The request whose outcome is not known: it is repeated under its key, so that no second job is created. */
@@ -57,6 +58,7 @@ function draw(root, { types, contracts }) {
     fill(payloadPlace);
     payload = null;
     submitButton.disabled = !name;
+    clearButton.hidden = !name;
     options.showDefaults(null);
     if (!name) return;
     try {
@@ -174,7 +176,7 @@ function draw(root, { types, contracts }) {
       h("div", { class: "span-5" }, options.node),
     ),
     errorLine,
-    h("div", { class: "row" }, submitButton, button(t("enqueue.again"), () => void chooseType())),
+    h("div", { class: "row" }, submitButton, clearButton),
   );
   fill(root, result, form);
   chooseType();

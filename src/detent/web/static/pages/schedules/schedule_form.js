@@ -1,4 +1,4 @@
-/** @import { Declaration, Page, Props, Schedule, SchedulePreview } from "../../types.d.ts" */
+/** @import { Declaration, JsonSchema, Page, Props, Schedule, SchedulePreview } from "../../types.d.ts" */
 
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
@@ -67,7 +67,10 @@ async function jobFields(schedule) {
     list: "declared-types",
     on: { change: () => void chooseType() },
   });
-  let card = payloadCard(schema, schedule?.payload ?? {});
+  /** @param {JsonSchema | null} schemaOfType @param {unknown} value */
+  const cardOf = (schemaOfType, value) =>
+    payloadCard(schemaOfType, value, type.value.trim() ? undefined : t("schedules.choose-type"));
+  let card = cardOf(schema, schedule?.payload ?? {});
   const payload = h("div", {}, card.node);
   let changedBefore = false;
 
@@ -77,7 +80,7 @@ async function jobFields(schedule) {
     const text = card.text();
     if (type.value.trim() !== name || text === null) return;
     changedBefore ||= card.changed();
-    card = payloadCard(schemaOfType, JSON.parse(text));
+    card = cardOf(schemaOfType, JSON.parse(text));
     fill(payload, card.node);
   }
 
