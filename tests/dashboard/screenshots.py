@@ -19,6 +19,16 @@ LOCALES = {"en": "en-US", "zh": "zh-CN"}
 HEIGHTS = {390: 780, 1440: 900}
 ALL = tuple(itertools.product(LOCALES, ("light", "dark"), HEIGHTS))
 FEW = (("en", "light", 1440), ("zh", "dark", 390))
+DRAWS_CHINESE = """() => {
+  const pixels = (text) => {
+    const context = new OffscreenCanvas(40, 40).getContext("2d");
+    context.font = "30px sans-serif";
+    context.fillText(text, 0, 32);
+    return context.getImageData(0, 0, 40, 40).data.join();
+  };
+  return pixels("\u4efb") !== pixels("\u52a1");
+}"""
+"""Whether two characters look different: without a font for them the browser draws the same box for each."""
 
 
 def take_screenshots(data: Data, views: list[View]) -> tuple[int, list[str]]:
@@ -51,10 +61,13 @@ def main() -> None:
     views = [view for view in VIEWS if view.name in sys.argv[1:]] or list(VIEWS)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        draws_chinese = browser.new_page().evaluate(DRAWS_CHINESE)
         with sites_with_data(Path(folder), browser) as data:
             count, too_wide = take_screenshots(data, views)
         browser.close()
     sys.stdout.write(f"{count} pictures in {FOLDER.name}/\n")
+    if not draws_chinese:
+        sys.stdout.write("no font has Chinese characters, their pictures show boxes: apt install fonts-wqy-microhei\n")
     if too_wide:
         sys.exit(f"wider than the screen: {', '.join(too_wide)}")
 

@@ -124,6 +124,40 @@ def _rejected_schedule(page: Page) -> None:
     expect(page.locator("dialog .error[role=alert]", has_text="SCHEDULE_INVALID")).to_be_visible()
 
 
+def _schedule_of(job_type: str) -> Act:
+    """A new schedule whose payload has the fields of the job type."""
+
+    def act(page: Page) -> None:
+        dialog(".toolbar button.primary")(page)
+        page.fill("dialog [name=job_type]", job_type)
+        page.press("dialog [name=job_type]", "Tab")
+        expect(page.locator("dialog [data-view=json]")).to_be_visible()
+
+    return act
+
+
+def _rejected_schedule_fields(page: Page) -> None:
+    _schedule_of("purchase")(page)
+    page.fill("dialog [name=name]", "monthly")
+    page.fill("dialog [name=value]", "0 3 * * *")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog [aria-invalid=true]").first).to_be_visible()
+
+
+def _new_webhook_secret(page: Page) -> None:
+    dialog("tr:has-text('audit trail') [data-action=edit]")(page)
+    page.check("dialog [name=new_secret]")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("#secret")).to_be_visible()
+
+
+def _new_token(page: Page) -> None:
+    dialog(".toolbar button")(page)
+    page.fill("dialog [name=name]", "night shift")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("#secret")).to_be_visible()
+
+
 def _verified(page: Page) -> None:
     page.click("[data-action=verify]")
     expect(page.locator("#verify-result")).not_to_be_empty()
@@ -193,7 +227,13 @@ OPENED = (
     _open("save_view", "/jobs", dialog("#saved-views summary", "#save-view")),
     _open("export", "/jobs", clicks("#export summary")),
     _open("jobs_no_match", "/jobs", nothing, "jobs?q=nothing-like-this"),
+    _open("jobs_invalid_address", "/jobs", nothing, "jobs?q=since:yesterday%20queue:mail"),
     _open("jobs_cancel", "/jobs", dialog(".selection .danger"), "jobs?q=queue:orders%20phase:blocked"),
+    _open("job_large", "/jobs/{job_id}", nothing, "jobs/{large}"),
+    _open("job_large_requeued", "/jobs/{job_id}", nothing, "jobs/{large_requeued}"),
+    _open("job_crashed", "/jobs/{job_id}", clicks("#job-error summary"), "jobs/{crashed}"),
+    _open("job_without_steps", "/jobs/{job_id}", clicks("#compare summary"), "jobs/{snoozed}"),
+    _open("requeue_large", "/jobs/{job_id}", dialog("[data-action=requeue]"), "jobs/{large}"),
     _open("signal", "/jobs/{job_id}", dialog("[data-action=signal]"), "jobs/{waiting}"),
     _open("cancel", "/jobs/{job_id}", dialog("[data-action=cancel]"), "jobs/{waiting}"),
     _open("requeue_job", "/jobs/{job_id}", dialog("[data-action=requeue]"), "jobs/{failed}"),
@@ -202,17 +242,25 @@ OPENED = (
     _open("reject", "/approvals", dialog("[data-action=reject]")),
     _open("requeue_group", "/dead-letters", dialog("[data-action=requeue-group]")),
     _open("discard_group", "/dead-letters", dialog("[data-action=discard-group]")),
+    _open("dead_letters_all", "/dead-letters", nothing, "dead-letters?status=all"),
+    _open("dead_letters_no_match", "/dead-letters", nothing, "dead-letters?q=type:nobody"),
+    _open("dead_letter_not_found", "/dead-letters/{dlq_id}", nothing, "dead-letters/nobody"),
     _open("requeue", "/dead-letters/{dlq_id}", dialog("[data-action=requeue]"), "dead-letters/{dead_letter}"),
     _open("discard", "/dead-letters/{dlq_id}", dialog("[data-action=discard]"), "dead-letters/{dead_letter}"),
     _open("proposed", "/dead-letters/{dlq_id}", nothing, "dead-letters/{proposed}"),
     _open("schedule_add", "/schedules", dialog(".toolbar button.primary")),
     _open("schedule_rejected", "/schedules", _rejected_schedule),
+    _open("schedule_fields", "/schedules", _schedule_of("purchase")),
+    _open("schedule_fields_rejected", "/schedules", _rejected_schedule_fields),
     _open("schedule_edit", "/schedules", dialog("[data-action=edit]")),
     _open("schedule_run_now", "/schedules", dialog("[data-action=run-now]")),
     _open("schedule_pause", "/schedules", dialog("[data-action=pause]")),
     _open("schedule_backfill", "/schedules", dialog("[data-action=backfill]")),
     _open("schedule_remove", "/schedules", dialog("[data-action=remove]")),
     _open("schedule_runs", "/schedules", dialog("td button.plain")),
+    _open("queue_not_found", "/queue", nothing, "queue?name=nobody"),
+    _open("job_type_not_found", "/type", nothing, "type?name=nobody"),
+    _open("contract_not_found", "/contracts/{name}", nothing, "contracts/nobody"),
     _open("queue_pause", "/queues", dialog("[data-action=pause]")),
     _open("queue_pause_any", "/queues", dialog(".toolbar .row button")),
     _open("queue_toasts", "/queues", _resumed_queue),
@@ -229,8 +277,10 @@ OPENED = (
     _open("webhook_add", "/webhooks", dialog(".toolbar button.primary")),
     _open("webhook_deliveries", "/webhooks", dialog("tr:has-text('billing system') .actions button")),
     _open("webhook_edit", "/webhooks", dialog("[data-action=edit]")),
+    _open("webhook_secret", "/webhooks", _new_webhook_secret),
     _open("webhook_remove", "/webhooks", dialog("[data-action=remove]")),
     _open("token_add", "/tokens", dialog(".toolbar button")),
+    _open("token_secret", "/tokens", _new_token),
     _open("token_revoke", "/tokens", dialog("tr:has-text('vic') .danger")),
     _open("docs_open", "/docs", clicks("summary:has-text('/api/v1/jobs/{job_id}/cancel')")),
     _open("not_found", "/jobs/{job_id}", nothing, "jobs/00000000-0000-7000-8000-000000000000"),
@@ -295,6 +345,7 @@ def add_data(site: Site) -> dict[str, str]:
     site.submit("mail", {"to": "held@example.org"}, queue="mail", hold=True)
     names["worker"] = site.call("GET", "workers")["items"][0]["id"]
     _add_dead_letters(site, names)
+    _add_large_and_crashed(site, names)
     _add_schedules_and_limits(site)
     _add_webhooks(site)
     site.call("POST", "verification", {})
@@ -315,6 +366,16 @@ def _add_dead_letters(site: Site, names: dict[str, str]) -> None:
     names["requeued"] = site.wait_until_final(changed["job"]["id"])["id"]
     names["proposed"] = site.create_dead_letter("proposed")
     site.call("POST", f"dlq/items/{names['proposed']}/discard", {"reason": "a test card"}, person="ana")
+
+
+def _add_large_and_crashed(site: Site, names: dict[str, str]) -> None:
+    text = "".join(f"line {number} of the report\n" for number in range(40_000))[:1_000_000]
+    names["large"] = site.wait_until_final(site.submit("mail", {"to": text}, queue="mail"))["id"]
+    changed = {"to": text.replace("line 30000", "line thirty thousand")}
+    requeued = site.call("POST", f"jobs/{names['large']}/requeue", {"payload": changed})
+    names["large_requeued"] = site.wait_until_final(requeued["job"]["id"])["id"]
+    names["crashed"] = site.wait_until_final(site.submit("crash", {"file": "orders.csv"}, queue="imports"))["id"]
+    names["snoozed"] = site.wait_until_final(site.submit("snoozes", {"times": 2}, queue="imports"))["id"]
 
 
 def _add_schedules_and_limits(site: Site) -> None:
