@@ -33,7 +33,7 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 test: $(STAMP) ## every test that fits ten minutes, but what check runs (PYTEST_ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --ignore tests/test_tidy.py $(PYTEST_ARGS)
 
-long: $(STAMP) ## the tests that take more than four seconds each
+long: $(STAMP) ## the tests that take more than three seconds each
 	$(BIN)/python -m pytest -n 2 --dist load --max-worker-restart 0 -m "long and not drill" $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the tests that take minutes: crashes, simulations, load

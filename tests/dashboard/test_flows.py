@@ -148,6 +148,7 @@ def test_approving_on_the_job_page_sends_the_digest_of_the_question(site: Site) 
     assert_no_errors(page)
 
 
+@pytest.mark.long
 def test_two_people_discard_a_dead_letter(site: Site) -> None:
     dead_letter = site.create_dead_letter()
     ana, ben = (

@@ -47,6 +47,7 @@ def is_above_the_fold(page: Page, selector: str) -> bool:
     return bool(page.locator(selector).first.evaluate(ABOVE_THE_FOLD))
 
 
+@pytest.mark.long
 def test_no_line_of_a_contract_runs_through_a_box(site: Site) -> None:
     page = site.sign_in("ana", "contracts")
     for name in NAMES:
@@ -271,6 +272,7 @@ def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
     assert_no_errors(page, blind)
 
 
+@pytest.mark.long
 def test_the_log_of_a_long_job_is_read_in_parts(site: Site) -> None:
     job = site.submit("snoozes", {"times": 100}, queue="imports")
     site.wait_until_final(job)

@@ -22,6 +22,7 @@ def assert_inert(page: Page, *, shown: bool) -> None:
     assert page.script_errors == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_markup_is_shown_as_text(site: Site) -> None:
     worker = f"w{TAG}"
     names = {"queue": f"q{TAG}", "tenant_id": f"t{TAG}"}

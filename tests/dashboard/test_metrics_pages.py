@@ -66,6 +66,7 @@ def test_a_waiting_job_is_not_scheduled(site: Site) -> None:
     expect(page.locator(".tile", has_text="Scheduled").locator("b")).to_have_text("0")
 
 
+@pytest.mark.long
 def test_percentiles_of_a_type_and_throughput_of_a_queue_take_at_most_three_clicks(site: Site) -> None:
     for number in range(5):
         site.wait_until_final(site.submit("mail", {"to": f"p{number}"}, queue="mail"))

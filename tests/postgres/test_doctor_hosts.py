@@ -7,6 +7,7 @@ from support.servers.databases import Database
 from support.servers.proxy import Proxy
 
 
+@pytest.mark.long
 def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) -> None:
     place = urlsplit(database.url)
     assert place.port is not None

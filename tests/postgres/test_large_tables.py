@@ -161,6 +161,7 @@ async def turns_beside_a_snapshot(
     return turns
 
 
+@pytest.mark.long
 async def test_a_forgotten_snapshot_costs_few_reads(engine: Engine, behind: Engine, grown: Database) -> None:
     """More dead rows with every job: the last turns count, not the best ones."""
     turns = await turns_beside_a_snapshot(engine, behind, grown, 20_000)

@@ -84,6 +84,7 @@ def test_regression_seeds(seed: int, contract: str | None) -> None:
     assert run.ok, run.violations[:3]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
     program = (
         "from detent.proof.simulate.simulate import run_seed\n"

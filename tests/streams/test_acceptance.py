@@ -62,6 +62,7 @@ def test_a_task_that_succeeds_and_one_that_fails_too_often(harness: ProcessHarne
     harness.check_integrity()
 
 
+@pytest.mark.long
 @on_stores("postgres", "sqlite")
 def test_the_message_of_a_killed_worker_is_reclaimed(harness: ProcessHarness) -> None:
     """Criterion 3. The event names both consumers and the message."""

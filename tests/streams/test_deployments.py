@@ -68,6 +68,7 @@ async def all_succeeded(engine: Engine, ids: list[str]) -> bool:
     return {(await engine.jobs.get(job_id)).status for job_id in ids} == {"succeeded"}
 
 
+@pytest.mark.long
 async def test_sentinels_name_another_primary_and_no_task_is_lost(app: Detent) -> None:
     """The primary is killed under load: orchestrator and worker follow to the promoted replica by themselves."""
     with sentinel_group(down_after=100) as group:

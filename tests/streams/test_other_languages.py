@@ -68,6 +68,7 @@ def check(harness: ProcessHarness, good: str, bad: str, unknown: str) -> None:
     harness.check_integrity()
 
 
+@pytest.mark.long
 @on_servers
 def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
     harness.orchestrate()

@@ -191,6 +191,7 @@ def _odd_body(source: random.Random) -> bytes:
     return json.dumps(body).encode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["sqlite-thread", pytest.param("postgres", marks=pytest.mark.drill)], indirect=True)
 async def test_invalid_requests_cause_no_5xx_and_change_nothing(api: Api) -> None:
     await api.submit()

@@ -58,6 +58,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         yield Site(at, client, [find(), str(EXAMPLES / script)], suffix)
 
 
+@pytest.mark.long
 def test_a_worker_from_the_docs(site: Site) -> None:
     """Steps, a wait, children, progress, a kill -9 while it runs, a cancel, a drain; then verify is clean."""
     for script in ("http_worker.py", "http_worker.mjs"):

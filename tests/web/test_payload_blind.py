@@ -162,6 +162,7 @@ def shown(response: httpx.Response) -> tuple[Any, ...]:
     return response.status_code, text, response.headers.get("etag")
 
 
+@pytest.mark.long
 async def test_databases_that_differ_in_payloads_answer_alike(worlds: list[World]) -> None:
     """Over all routes that read, for a viewer, and for an administrator, who may also read tokens and the audit log."""
     first, second = worlds

@@ -72,6 +72,7 @@ async def _expired(engine: Engine, *ids: str) -> bool:
     return not [job_id for job_id in ids if (await engine.jobs.get(job_id)).phase is Phase.LEASED]
 
 
+@pytest.mark.long
 async def test_a_suspended_worker_does_not_outlast_a_timeout(bench: Bench) -> None:
     """Its lease is long, its timeout is not: SIGSTOP while the handler runs, SIGCONT after the sweep."""
     async with bench.app as app:
