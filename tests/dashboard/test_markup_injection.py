@@ -1,5 +1,6 @@
 """HTML markup in any field of a job is shown as text on every page."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.site import Site

@@ -2,6 +2,8 @@
 
 from urllib.parse import urlsplit
 
+import pytest
+
 from detent.cli.diagnose.doctor_postgres import read_facts
 from support.servers.databases import Database
 from support.servers.proxy import Proxy
