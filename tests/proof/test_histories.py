@@ -142,7 +142,7 @@ def test_a_claim_whose_reply_was_lost_explains_an_execution_that_no_worker_knows
     assert not is_linearizable(calls, RULES)
 
 
-def run(folder: Path, jobs: int, seed: int) -> int:
+def run(folder: Path, jobs: int, seed: int, faults: int = 0) -> int:
     """The number of operations that were answered in a run without violations."""
     with running(settings={"max_connections": "200"}) as server:
         asyncio.run(migrated(server.url()))
@@ -158,6 +158,7 @@ def run(folder: Path, jobs: int, seed: int) -> int:
     print(f"{time.monotonic() - recorded:.0f} s")
     assert not wrong, "\n".join(map(str, wrong[:3]))
     assert numbers["jobs read"] >= jobs
+    assert numbers["faults"] >= faults
     return answered
 
 
@@ -207,5 +208,5 @@ def test_calls_under_faults_are_linearizable_and_planted_violations_are_found(tm
 @pytest.mark.drill
 def test_a_million_operations_under_faults(tmp_path: Path) -> None:
     begin = time.monotonic()
-    assert run(tmp_path, 250_000, seed=2) >= OPERATIONS
+    assert run(tmp_path, 250_000, seed=2, faults=5) >= OPERATIONS
     assert time.monotonic() - begin < LIMIT_SECONDS

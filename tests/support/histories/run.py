@@ -29,7 +29,7 @@ RULES = Rules(
     backoff=0.9 * float(processes.BACKOFF),
 )
 """Times are a little shorter than they are: the clocks of server and clients run apart."""
-CALM_SECONDS = 5.0
+CALM_SECONDS = 0.5
 """Between two faults, so that calls succeed most of the time."""
 _TESTS = Path(__file__).parents[2]
 
@@ -42,6 +42,7 @@ class Fleet:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.clients: list[subprocess.Popen[bytes]] = []
         self.faults: Counter[str] = Counter()
+        self._next_faults: list[Callable[[], None]] = []
         self.recorder = Recorder(folder, "faults")
 
     def start(self, role: str, *words: str) -> subprocess.Popen[bytes]:
@@ -59,8 +60,11 @@ class Fleet:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def inject(self) -> None:
-        """One fault, over when this returns."""
-        fault = self.random.choice((self.kill_worker, self.stop_worker, self.cut_connections, self.restart, self.kill))
+        """One fault, over when this returns; each kind once before one comes again."""
+        if not self._next_faults:
+            self._next_faults = [self.kill_worker, self.stop_worker, self.cut_connections, self.restart, self.kill]
+            self.random.shuffle(self._next_faults)
+        fault = self._next_faults.pop()
         self.faults[fault.__name__] += 1
         fault()
 
@@ -135,7 +139,7 @@ def record(server: Server, folder: Path, jobs: int, seed: int, workers: int = 2,
             worker.terminate()
         for worker in fleet.workers:
             worker.wait(60)
-        return {"jobs read": read, **fleet.faults}
+        return {"jobs read": read, "faults": fleet.faults.total(), **fleet.faults}
 
 
 def load(folder: Path) -> tuple[dict[str, list[Call]], Rules]:
