@@ -138,6 +138,19 @@ async def test_every_span_is_kept_for_its_length_and_no_slot_for_longer(engine: 
 
 
 @pytest.mark.parametrize("span", SPANS)
+async def test_totals_and_charts_include_the_current_minute(engine: Engine, clock: FakeClock, span: SpanName) -> None:
+    """The chart from ten seconds on: a page that is opened in the first minute of a server is not empty."""
+    clock.advance(86_400 - engine.store.now() / SECOND % 86_400)
+    await run(engine, clock, 1, 1, queue="new")
+    await SeriesRecorder(engine).catch_up()
+    total = (await series_view(engine, span, ALL))["total"]
+    assert (total["submitted"], total["ended_well"], total["run"]["number"]) == (1, 1, 1)
+    clock.advance(8)
+    points = (await series_view(engine, span, ALL))["points"]
+    assert [point["ended_well"] for point in points if point["submitted"]] == [1]
+
+
+@pytest.mark.parametrize("span", SPANS)
 async def test_groups_include_the_current_minute(engine: Engine, clock: FakeClock, span: SpanName) -> None:
     clock.advance(86_400 - engine.store.now() / SECOND % 86_400)
     await run(engine, clock, 1, 1, queue="new")

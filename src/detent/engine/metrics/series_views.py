@@ -17,8 +17,8 @@ from .buckets import quantile
 from .time_series import GROUP_SPANS, SPANS, SpanRule
 
 Dimension = Literal["queue", "job_type", "tenant"]
-_SHOWN_FROM_SECONDS = 60
-"""A point that is not over is shown from this age on: a shorter one says little."""
+_SHOWN_FROM_SECONDS = 10
+"""A point that is not over is shown from this age on: the rate of a shorter one says little."""
 
 
 class _Window(NamedTuple):
@@ -44,14 +44,15 @@ class _Window(NamedTuple):
 
 
 async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> operations.TimeSeries:
-    """The series of one subject: complete points, and the current one if enough of it is over."""
+    """The series of one subject: complete points, the current one if enough of it is over, and the total up to now."""
     rule = SPANS[span]
     window, rows = await runtime.store.read(partial(_read, rule=rule, kind=subject.kind, name=subject.name))
     sums = {point: SlotSums() for point in window.points}
     total = SlotSums()
     for row in rows:
-        sums[window.of_slot(row.slot)].add(row.sums)
         total.add(row.sums)
+        if point_sums := sums.get(window.of_slot(row.slot)):
+            point_sums.add(row.sums)
     return show(
         operations.TimeSeries,
         None,
@@ -67,23 +68,20 @@ async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> ope
 
 async def groups_view(runtime: Runtime, span: SpanName, by: Dimension) -> operations.SeriesGroups:
     """The totals of each queue, job type or tenant, up to now. Summed in a thread: a thousand take a while."""
-    window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None, to_now=True))
+    window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None))
     items = await asyncio.to_thread(_groups, window, rows)
     at, point = iso(window.now) or "", window.rule.point
     return {"span": span, "by": by, "at": at, "bucket_seconds": point, "items": items, "next_cursor": None}
 
 
-async def _read(
-    tx: Tx, *, rule: SpanRule, kind: str, name: str | None, to_now: bool = False
-) -> tuple[_Window, list[SubjectSlot]]:
-    """The window, and its slots; to_now: also those of a current point that is too short to be shown."""
+async def _read(tx: Tx, *, rule: SpanRule, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:
+    """The window, and its slots up to now, also those of a current point that is too short to be shown."""
     current = tx.now // SECOND // rule.point
     window = _Window(rule, current - rule.seconds // rule.point, current, tx.now)
     if window.seconds(current) >= _SHOWN_FROM_SECONDS:
         window = window._replace(first=window.first + 1, last=current + 1)
     slots = rule.point // rule.slot
-    last = current + 1 if to_now else window.last
-    rows = await tx.series.read_slots(rule.slot, window.first * slots, last * slots, kind, name)
+    rows = await tx.series.read_slots(rule.slot, window.first * slots, (current + 1) * slots, kind, name)
     return window, rows
 
 
