@@ -155,7 +155,7 @@ def fill(url: str, samples: Samples) -> None:
         if on_postgres:
             _fill_places(database, samples, spread)
         _fill_others(database, samples)
-        _fill_series(database)
+        fill_series(database)
         _count_nothing_before(database, on_postgres)
 
 
@@ -189,18 +189,21 @@ def _fill_others(database: Database, samples: Samples) -> None:
     )
 
 
-def _fill_series(database: Database) -> None:
+def fill_series(database: Database) -> None:
+    """Slots of every span that goes back from the present, with numbers that rise and fall."""
     database.execute(
         "INSERT INTO detent.series_subjects (kind, name) SELECT 'queue', queue FROM detent.lane_groups"
         " UNION SELECT 'job_type', job_type FROM detent.lane_groups WHERE true ON CONFLICT DO NOTHING"
     )
-    histogram = " ".join(f"{bucket}:{bucket}" for bucket in range(20, 50, 2))
+    short, long = (" ".join(f"{bucket}:{bucket}" for bucket in range(first, first + 30, 2)) for first in (20, 30))
+    histogram = f"CASE value % 6 WHEN 0 THEN '{long}' ELSE '{short}' END"
     now = int(time.time())
     for width, slots in _SERIES:
         database.copies(
             slots,
             f"INSERT INTO detent.series ({', '.join(database.columns('series'))}) SELECT {width}, s.id,"
-            f" {now // width} - value, 9, 8, 1, 0, 1000000, 1000000, '{histogram}', '{histogram}'"
+            f" {now // width} - value, 9 + abs(value % 24 - 12), 8 + abs(value % 24 - 12), value % 4, 0, 1000000,"
+            f" 1000000, {histogram}, {histogram}"
             " FROM n, detent.series_subjects s WHERE s.kind <> 'group' ON CONFLICT DO NOTHING",
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
+from dashboard.crowd import fill_series, opened
 from dashboard.site import Site, running_site, wait_until_drawn
 from support.waiting import until_now
 
@@ -355,6 +356,8 @@ def add_data(site: Site) -> dict[str, str]:
     alert = site.call("GET", "alerts")["items"][-1]
     site.call("POST", "alerts/acknowledge", {"rule": alert["rule"], "subject": alert["subject"]}, person="ana")
     site.call("POST", "alerts/silences", {"rule": "backlog_age", "seconds": 3600, "reason": "stock-taking"})
+    with opened(site.database_url) as database:
+        fill_series(database)
     return names
 
 
