@@ -72,7 +72,7 @@ class Pause(TypedDict):
 
 StateName = Annotated[
     Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"],
-    "paused; no_worker: no live worker runs some of its jobs; draining: all workers that could run them claim no more; "
+    "paused: it is, or all of its ready jobs belong to paused types and tenants and none runs; no_worker: no live worker runs some of its jobs; draining: all workers that could run them claim no more; "
     "at_limit: no ready job may start because of limits; active: jobs are ready or running; else idle.",
 ]
 
@@ -81,6 +81,7 @@ class JobNumbers(TypedDict):
     """Numbers of unfinished jobs."""
 
     due: Annotated[int, "Number of ready jobs."]
+    due_paused: Annotated[int, "How many of the ready jobs belong to paused tenants."]
     later: Annotated[int, "Number of scheduled jobs; time-outs of waiting jobs are not counted."]
     held: Annotated[int, "Number of running jobs."]
     oldest_due_at: Annotated[Timestamp | None, "Since when the oldest ready job is due."]
@@ -289,6 +290,7 @@ class StatsResponse(TypedDict):
     phases: Annotated[dict[str, int], "phase -> number of jobs"]
     jobs: Annotated[int, "Number of jobs."]
     due: NotRequired[Annotated[int, "Number of ready jobs."]]
+    due_paused: NotRequired[Annotated[int, "How many of the ready jobs belong to paused tenants."]]
     later: NotRequired[Annotated[int, "Number of scheduled jobs."]]
     held: NotRequired[Annotated[int, "Number of running jobs."]]
     oldest_due_at: NotRequired[Timestamp | None]

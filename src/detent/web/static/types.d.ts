@@ -473,6 +473,7 @@ export type QueueStateName = "active" | "idle" | "paused" | "draining" | "no_wor
 export interface JobGroup {
   state: QueueStateName;
   due: number;
+  due_paused: number;
   later: number;
   held: number;
   oldest_due_at: string | null;
@@ -511,6 +512,7 @@ export interface JobKind {
   queue: string;
   job_type: string;
   due: number;
+  due_paused: number;
   later: number;
   held: number;
   oldest_due_at: string | null;
