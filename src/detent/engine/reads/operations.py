@@ -72,7 +72,8 @@ class Pause(TypedDict):
 
 StateName = Annotated[
     Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"],
-    "paused: it is, or all of its ready jobs belong to paused types and tenants and none runs; no_worker: no live worker runs some of its jobs; draining: all workers that could run them claim no more; "
+    "paused: it is, or all of its ready jobs belong to paused types and tenants and none runs; no_worker: no live "
+    "worker runs some of its jobs; draining: all workers that could run them claim no more; "
     "at_limit: no ready job may start because of limits; active: jobs are ready or running; else idle.",
 ]
 
@@ -501,6 +502,7 @@ class Webhook(TypedDict):
     failing_since: Timestamp | None
     retry_at: Annotated[Timestamp | None, "After a failure nothing is sent before this time."]
     last_error: str | None
+    old_secret_until: Annotated[Timestamp | None, "Until then the secret before the last change signs, too."]
     created_by: str
     created_at: Timestamp
 

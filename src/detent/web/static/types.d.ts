@@ -711,6 +711,7 @@ export interface Webhook {
   backlog: number;
   failures: number;
   last_error: string | null;
+  old_secret_until: string | null;
 }
 
 export interface EditedWebhook extends Webhook {
