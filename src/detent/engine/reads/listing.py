@@ -7,7 +7,7 @@ from typing import TypeVar
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Job, Micros
-from detent.core.times import SECOND, first_id
+from detent.core.times import SECOND, first_id, moment_of_id
 from detent.engine.runtime import Runtime
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -20,16 +20,41 @@ _FILTER_FIELDS = tuple(field.name for field in fields(Filter) if field.name not 
 Row = TypeVar("Row", Job, DeadLetter)
 ReadWindow = Callable[[Tx, Filter, int, str | None], Awaitable[tuple[list[Row], str | None]]]
 _EARLIER_ID: Micros = 86_400 * SECOND
-"""How much older than its job an id may be: that of a child has the time of its parent, see `core.child_ids`."""
+"""How much older than its job an id may be, unless it is a child: its id has the time of its parent."""
+_MILLISECOND: Micros = 1_000
 _LATER_ID: Micros = 600 * SECOND
 """How much younger: ids are made by the clocks of clients."""
 
 
+async def read_job_page(runtime: Runtime, filter: Filter, seconds: float) -> tuple[list[Job], str | None]:
+    """A page of jobs, see `read_page`.
+
+    The id of a child has the time of its parent. So a filter by time first reads the ids from a day before `since` on,
+    and, if there are children of older jobs, the pages after that search the older ids.
+    """
+
+    async def read(older: bool) -> tuple[list[Job], str | None]:
+        return await read_page(runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window), older=older)
+
+    async def has_children_of_older(moment: Micros) -> bool:
+        return await runtime.store.read(lambda tx: tx.jobs.has_children_of_jobs_below(first_id(moment)))
+
+    lowest, _ = id_range(filter)
+    if lowest is None or filter.roots or filter.parent_id is not None or filter.trace_id is not None:
+        return await read(older=not filter.roots)
+    if filter.before is None or filter.before > lowest:
+        page, cursor = await read(older=False)
+        return page, lowest if cursor is None and await has_children_of_older(_id_moment(lowest)) else cursor
+    if not await has_children_of_older(_id_moment(filter.before) + _MILLISECOND):
+        return [], None
+    return await read(older=True)
+
+
 async def read_page(
-    runtime: Runtime, filter: Filter, seconds: float, read_window: ReadWindow[Row]
+    runtime: Runtime, filter: Filter, seconds: float, read_window: ReadWindow[Row], *, older: bool = False
 ) -> tuple[list[Row], str | None]:
     """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
-    limit or empty: reading stops when the time for one page is over."""
+    limit or empty: reading stops when the time for one page is over. older: also reads ids older than `since`."""
     chosen = runtime.visible(filter)
     if chosen.limit < 1:
         raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
@@ -37,6 +62,7 @@ async def read_page(
     end = clock.monotonic() + seconds
     page: list[Row] = []
     lowest, cursor = id_range(chosen)
+    lowest = None if older else lowest
     window, widest = _windows(chosen)
     while True:
         page_filter = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
@@ -57,9 +83,19 @@ def id_range(chosen: Filter) -> tuple[str | None, str | None]:
 
     Ids begin with their time, so that a filter by time reads only the ids of that time.
     """
-    lowest = None if chosen.since is None else first_id(chosen.since - _EARLIER_ID)
+    lowest = None if chosen.since is None else _first_timed_id(chosen.since - _EARLIER_ID)
     until = None if chosen.until is None else first_id(chosen.until + _LATER_ID)
     return lowest, min((bound for bound in (chosen.before, until) if bound is not None), default=None)
+
+
+def _first_timed_id(moment: Micros) -> str:
+    """The lowest UUIDv7 of this moment, so that it can be a cursor that tells its time."""
+    lowest = first_id(moment)
+    return f"{lowest[:14]}7{lowest[15:]}"
+
+
+def _id_moment(some_id: str) -> Micros:
+    return moment_of_id(some_id) or 0
 
 
 def _windows(chosen: Filter) -> tuple[int, int]:
