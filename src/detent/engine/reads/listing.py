@@ -26,35 +26,19 @@ _LATER_ID: Micros = 600 * SECOND
 """How much younger: ids are made by the clocks of clients."""
 
 
-async def read_job_page(runtime: Runtime, filter: Filter, seconds: float) -> tuple[list[Job], str | None]:
-    """A page of jobs, see `read_page`.
-
-    The id of a child has the time of its parent. So a filter by time first reads the ids from a day before `since` on,
-    and, if there are children of older jobs, the pages after that search the older ids.
-    """
-
-    async def read(older: bool) -> tuple[list[Job], str | None]:
-        return await read_page(runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window), older=older)
-
-    async def has_children_of_older(moment: Micros) -> bool:
-        return await runtime.store.read(lambda tx: tx.jobs.has_children_of_jobs_below(first_id(moment)))
-
-    lowest, _ = id_range(filter)
-    if lowest is None or filter.roots or filter.parent_id is not None or filter.trace_id is not None:
-        return await read(older=not filter.roots)
-    if filter.before is None or filter.before > lowest:
-        page, cursor = await read(older=False)
-        return page, lowest if cursor is None and await has_children_of_older(_id_moment(lowest)) else cursor
-    if not await has_children_of_older(_id_moment(filter.before) + _MILLISECOND):
-        return [], None
-    return await read(older=True)
-
-
 async def read_page(
-    runtime: Runtime, filter: Filter, seconds: float, read_window: ReadWindow[Row], *, older: bool = False
+    runtime: Runtime,
+    filter: Filter,
+    seconds: float,
+    read_window: ReadWindow[Row],
+    has_older: Callable[[Tx, str], Awaitable[bool]] | None = None,
 ) -> tuple[list[Row], str | None]:
     """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
-    limit or empty: reading stops when the time for one page is over. older: also reads ids older than `since`."""
+    limit or empty: reading stops when the time for one page is over.
+
+    A filter by time reads the ids of that time. has_older: whether rows below this id may match nevertheless; then
+    they are read, too.
+    """
     chosen = runtime.visible(filter)
     if chosen.limit < 1:
         raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
@@ -62,7 +46,6 @@ async def read_page(
     end = clock.monotonic() + seconds
     page: list[Row] = []
     lowest, cursor = id_range(chosen)
-    lowest = None if older else lowest
     window, widest = _windows(chosen)
     while True:
         page_filter = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
@@ -71,11 +54,27 @@ async def read_page(
         if len(page) > chosen.limit:
             return page[: chosen.limit], page[chosen.limit - 1].id
         if last is None or last == cursor:
-            return page, None
-        cursor = last
+            bound = lowest if cursor is None or lowest is None else min(lowest, cursor)
+            if bound is None or has_older is None or not await runtime.store.read(lambda tx: has_older(tx, bound)):  # noqa: B023
+                return page, None
+            cursor, lowest, is_resumed = bound, None, cursor == bound
+            if is_resumed:
+                continue
+        else:
+            cursor = last
         if clock.monotonic() >= end:
             return page, cursor
         window = min(window * 2, widest)
+
+
+def read_job_page(runtime: Runtime, filter: Filter, seconds: float) -> Awaitable[tuple[list[Job], str | None]]:
+    """A page of jobs, see `read_page`. The id of a child has the time of its parent, so that it may be much older."""
+
+    async def has_children_of_older(tx: Tx, some_id: str) -> bool:
+        following = first_id((moment_of_id(some_id) or 0) + _MILLISECOND)
+        return not filter.roots and await tx.jobs.has_children_of_jobs_below(following)
+
+    return read_page(runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window), has_children_of_older)
 
 
 def id_range(chosen: Filter) -> tuple[str | None, str | None]:
@@ -92,10 +91,6 @@ def _first_timed_id(moment: Micros) -> str:
     """The lowest UUIDv7 of this moment, so that it can be a cursor that tells its time."""
     lowest = first_id(moment)
     return f"{lowest[:14]}7{lowest[15:]}"
-
-
-def _id_moment(some_id: str) -> Micros:
-    return moment_of_id(some_id) or 0
 
 
 def _windows(chosen: Filter) -> tuple[int, int]:
