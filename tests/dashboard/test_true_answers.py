@@ -48,6 +48,19 @@ def test_a_run_in_40_hours_is_not_called_tomorrow(site: Site) -> None:
     expect(page.locator("tbody tr", has_text="later").locator("time").first).to_have_text("in 1 day")
 
 
+def test_a_schedule_that_a_quota_holds_back_says_so(site: Site) -> None:
+    site.call("PUT", "tenants/full", {"max_backlog": 0})
+    schedule = {"name": "stuck", "job_type": "mail", "payload": {"to": "ann"}, "every": "1s", "tenant_id": "full"}
+    site.call("POST", "schedules", schedule)
+    page = site.sign_in("vic", "schedules")
+    row = page.locator("tbody tr", has_text="stuck")
+    expect(row).to_contain_text("Held backThe backlog quota of its tenant is full.")
+    expect(row.locator(".plain time")).to_contain_text(re.compile("in|now"))
+    expect(row).to_contain_text(re.compile("due .*(ago|now)"))
+    site.call("DELETE", "schedules/stuck")
+    assert_no_errors(page)
+
+
 def filter_by(page: Page, text: str) -> None:
     page.fill("#filter", text)
     page.keyboard.press("Enter")

@@ -440,6 +440,8 @@ export interface Schedule {
   paused: boolean;
   version: number;
   next_fire_at: string | null;
+  held_back: boolean;
+  retry_at: string | null;
   last_fire_at: string | null;
   last_job_id: string | null;
   fires: number;
