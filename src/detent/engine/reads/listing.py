@@ -31,7 +31,7 @@ async def read_page(
     filter: Filter,
     seconds: float,
     read_window: ReadWindow[Row],
-    has_older: Callable[[Tx, str], Awaitable[bool]] | None = None,
+    has_older: Callable[[str], Awaitable[bool]] | None = None,
 ) -> tuple[list[Row], str | None]:
     """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
     limit or empty: reading stops when the time for one page is over.
@@ -55,7 +55,7 @@ async def read_page(
             return page[: chosen.limit], page[chosen.limit - 1].id
         if last is None or last == cursor:
             bound = lowest if cursor is None or lowest is None else min(lowest, cursor)
-            if bound is None or has_older is None or not await runtime.store.read(lambda tx: has_older(tx, bound)):  # noqa: B023
+            if bound is None or has_older is None or not await has_older(bound):
                 return page, None
             cursor, lowest, is_resumed = bound, None, cursor == bound
             if is_resumed:
@@ -70,9 +70,9 @@ async def read_page(
 def read_job_page(runtime: Runtime, filter: Filter, seconds: float) -> Awaitable[tuple[list[Job], str | None]]:
     """A page of jobs, see `read_page`. The id of a child has the time of its parent, so that it may be much older."""
 
-    async def has_children_of_older(tx: Tx, some_id: str) -> bool:
+    async def has_children_of_older(some_id: str) -> bool:
         following = first_id((moment_of_id(some_id) or 0) + _MILLISECOND)
-        return not filter.roots and await tx.jobs.has_children_of_jobs_below(following)
+        return not filter.roots and await runtime.store.read(lambda tx: tx.jobs.has_children_of_jobs_below(following))
 
     return read_page(runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window), has_children_of_older)
 
