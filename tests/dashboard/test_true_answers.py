@@ -28,11 +28,37 @@ def test_why_a_job_waits_whose_workers_are_draining(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_a_queue_whose_ready_jobs_belong_to_a_paused_tenant_is_not_called_active(site: Site) -> None:
+    site.call("POST", "queues/acme/pause?kind=tenant", {})
+    site.submit("mail", {"to": "ann"}, queue="shared", tenant_id="acme")
+    page = site.sign_in("vic", "queue?name=shared")
+    expect(page.locator("#page .toolbar").first).to_contain_text("Paused1 ready job of a paused tenant")
+    for path in ("queues", ""):
+        site.open(page, path)
+        row = page.locator("tr", has_text="shared")
+        expect(row).to_contain_text("Paused1 ready job of a paused tenant")
+    site.call("POST", "queues/acme/resume?kind=tenant")
+    assert_no_errors(page)
+
+
 def test_a_run_in_40_hours_is_not_called_tomorrow(site: Site) -> None:
     at = (datetime.now(UTC) + timedelta(hours=40)).isoformat(timespec="seconds")
     site.call("POST", "schedules", {"name": "later", "job_type": "mail", "payload": {"to": "ann"}, "at": at})
     page = site.sign_in("vic", "schedules")
     expect(page.locator("tbody tr", has_text="later").locator("time").first).to_have_text("in 1 day")
+
+
+def test_a_schedule_that_a_quota_holds_back_says_so(site: Site) -> None:
+    site.call("PUT", "tenants/full", {"max_backlog": 0})
+    schedule = {"name": "stuck", "job_type": "mail", "payload": {"to": "ann"}, "every": "1s", "tenant_id": "full"}
+    site.call("POST", "schedules", schedule)
+    page = site.sign_in("vic", "schedules")
+    row = page.locator("tbody tr", has_text="stuck")
+    expect(row).to_contain_text("Held backThe backlog quota of its tenant is full.")
+    expect(row.locator(".plain time")).to_contain_text(re.compile("in|now"))
+    expect(row).to_contain_text(re.compile("due .*(ago|now)"))
+    site.call("DELETE", "schedules/stuck")
+    assert_no_errors(page)
 
 
 def filter_by(page: Page, text: str) -> None:

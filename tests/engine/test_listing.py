@@ -3,9 +3,10 @@
 import pytest
 
 from detent.core.access import Scope
+from detent.core.child_ids import child_id
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
-from detent.core.times import SECOND
+from detent.core.times import SECOND, first_id, moment_of_id
 from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
 from detent.system.clock import SystemClock
@@ -124,6 +125,40 @@ async def test_a_time_range_reads_the_ids_of_that_time(place: Place) -> None:
         assert far == ([], None)
     finally:
         await engine.close()
+
+
+async def pages(engine: Engine, **fields: object) -> list[set[str]]:
+    """The ids of all pages, each of which ends at its first opportunity."""
+    cursor, found = None, []
+    while True:
+        filter = Filter(**fields, before=cursor)  # type: ignore[arg-type]
+        page, cursor = await engine.jobs.page(filter, seconds=0)
+        found.append({job.id for job in page})
+        if cursor is None:
+            return [page for page in found if page]
+
+
+async def test_a_time_range_finds_children_of_a_parent_that_is_days_older(engine: Engine, clock: FakeClock) -> None:
+    """The id of a child has the time of its parent: the first page ends a day before, the next ones look further."""
+
+    def new_id() -> str:
+        return first_id(clock.now())[:14] + "7000-8000-000000000001"
+
+    parent = await submit(engine, id=new_id())
+    clock.advance(7 * 86_400)
+    since, recent = clock.now(), await submit(engine, id=new_id())
+    assert await pages(engine, since=since) == [{recent.id}], "without children there is nothing older to look at"
+    child = await submit(engine, id=child_id(parent.id, "a"), parent_id=parent.id, trace_id=parent.trace_id)
+    assert child.id[:13] == parent.id[:13]
+    assert await pages(engine, since=since) == [{recent.id}, {child.id}]
+    assert await ids(engine, since=since) == {recent.id, child.id}, "one page has time for all"
+    clock.advance(2 * 86_400)
+    page, cursor = await engine.jobs.page(Filter(since=clock.now()), seconds=0)
+    assert page == [] and cursor is not None and moment_of_id(cursor) == clock.now() - 86_400 * SECOND
+    assert await pages(engine, since=since, roots=True) == [{recent.id}]
+    assert await pages(engine, since=since, parent_id=parent.id) == [{child.id}]
+    assert await pages(engine, since=since, trace_id=parent.trace_id) == [{child.id}]
+    assert await pages(engine, since=since + SECOND) == []
 
 
 async def test_pruning_deletes_the_rows_that_found_a_job(engine: Engine, place: Place, clock: FakeClock) -> None:

@@ -13,8 +13,9 @@ from detent.core.job import Job
 from detent.core.schedule import Schedule, plan
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.schedules.firing import _fire, make_job
+from detent.engine.schedules.firing import QUOTA_RETRY_DELAY, _fire, make_job
 from detent.engine.schedules.request import ScheduleRequest
+from detent.engine.schedules.schedules import schedule_view
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
 from support.acts import LONG, PERMANENT, claim, events_of, note_names, refused
@@ -415,6 +416,21 @@ async def test_lists(engine: Engine) -> None:
     assert [s.name for s in await engine.schedules.list(Filter(text="type-0"))] == ["tick-0"]
     [first] = await engine.schedules.list(Filter(limit=1))
     assert [s.name for s in await engine.schedules.list(Filter(before=first.id))] == ["tick-1", "tick-0"]
+
+
+async def test_a_schedule_that_a_quota_holds_back_says_so(engine: Engine, clock: FakeClock) -> None:
+    await engine.limits.set_quota("full", Scope("ann"), max_backlog=0)
+    await add(engine, tenant_id="full")
+    assert not schedule_view(await stored(engine))["held_back"]
+    clock.advance(60)
+    assert await fire(engine) == []
+    view = schedule_view(await stored(engine), payloads=False)
+    assert view["held_back"] and view["last_error"] is None, "also for tokens that may not see errors"
+    assert (view["next_fire_at"], view["retry_at"]) == (iso(clock.now()), iso(clock.now() + QUOTA_RETRY_DELAY))
+    await engine.limits.set_quota("full", Scope("ann"), max_backlog=9)
+    clock.advance(QUOTA_RETRY_DELAY / SECOND)
+    assert len(await fire(engine)) == 1
+    assert not schedule_view(await stored(engine))["held_back"]
 
 
 BAD: list[tuple[Mapping[str, Any], str, str]] = [

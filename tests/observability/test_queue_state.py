@@ -74,6 +74,36 @@ async def test_draining_workers_and_a_pause(engine: Engine) -> None:
     assert await state(engine) == "no_worker"
 
 
+async def test_a_queue_whose_ready_jobs_belong_to_paused_tenants_is_paused(engine: Engine) -> None:
+    await register_worker(engine, "w1", job_types=["mail"])
+    for tenant in ("a", "a", "b"):
+        await submit(engine, queue="q", tenant_id=tenant)
+    await engine.limits.pause("tenant", "a", ANN)
+    view = await queue(engine)
+    assert (view["state"], view["due"], view["due_paused"]) == ("active", 3, 2)
+    held = await claim_one(engine)
+    assert (await queue(engine))["state"] == "active", "the job of tenant b runs"
+    await engine.settle(held.id, held.token, Succeeded("1"))
+    view = await queue(engine)
+    assert (view["state"], view["due"], view["due_paused"], view["paused"]) == ("paused", 2, 2, None)
+    detail = await engine.stats.queue("q")
+    assert (detail["state"], detail["kinds"][0]["due_paused"]) == ("paused", 2)
+    assert (await engine.stats.job_type("mail"))["state"] == "paused"
+    await submit(engine, queue="q", tenant_id="b", delay=500)
+    assert await state(engine) == "paused", "a scheduled job may not start yet"
+    await submit(engine, queue="q", tenant_id="b")
+    assert await state(engine) == "active"
+    await engine.limits.resume("tenant", "a", ANN)
+    assert (await queue(engine))["due_paused"] == 0
+
+
+async def test_jobs_of_a_paused_tenant_need_no_worker(engine: Engine) -> None:
+    await submit(engine, queue="q", tenant_id="a")
+    await engine.limits.pause("tenant", "a", ANN)
+    view = await queue(engine)
+    assert (view["state"], view["unserved_types"]) == ("paused", [])
+
+
 async def test_a_queue_is_at_its_limit_while_no_ready_job_may_start(engine: Engine, clock: FakeClock) -> None:
     await register_worker(engine, "w1", job_types=["mail", "other"])
     for _ in range(3):

@@ -13,11 +13,14 @@ import pytest
 
 from detent.core.access import Scope
 from detent.core.errors import DetentError
+from detent.core.job import Event
 from detent.core.outcome import Succeeded
+from detent.core.times import SECOND, iso
 from detent.core.webhooks.signature import sign, verify_webhook
 from detent.core.webhooks.subscription import check_url
 from detent.engine import Engine
 from detent.engine.metrics.webhooks import WebhookRequest, Webhooks
+from detent.engine.reads.views import event_view, published
 from detent.observability.http_post import post
 from detent.observability.settings import WebhookSettings
 from detent.observability.webhook_sender import WebhookSender
@@ -391,11 +394,59 @@ async def test_bad_requests(engine: Engine) -> None:
         (replace(good, name="b", url="ftp://x"), "WEBHOOK_URL_INVALID"),
         (replace(good, name="b", secret="whsec_short"), "WEBHOOK_SECRET_INVALID"),
         (replace(good, name="b", phases=("done",)), "WEBHOOK_FILTER_INVALID"),
+        (replace(good, name="b", events=("job.done",)), "WEBHOOK_FILTER_INVALID"),
+        (replace(good, name="b", contract="men", events=("job.succeeded",)), "WEBHOOK_FILTER_INVALID"),
         (replace(good, name="b", contract="nope"), "CONTRACT_UNKNOWN"),
     ):
         with pytest.raises(DetentError, match=code):
             await engine.webhooks.add(wrong, ANN)
     assert len(await engine.webhooks.list()) == 1
+
+
+async def test_an_unknown_event_is_refused_with_the_known_ones(engine: Engine) -> None:
+    request = WebhookRequest("crm", "https://example.com/", contract="p3c", events=("completed", "finished"))
+    with pytest.raises(DetentError) as caught:
+        await engine.webhooks.add(request, ANN)
+    assert caught.value.extra == {"field": "events"}
+    assert "'finished'" in caught.value.message and "'completed'" not in caught.value.message
+    assert "worker_claim" in caught.value.message and "run.status.changed" in caught.value.message
+    accepted = replace(request, events=("completed", "run.status.changed"))
+    webhook, _ = await engine.webhooks.add(accepted, ANN)
+    assert json.loads(webhook.events) == ["completed", "run.status.changed"]
+
+
+async def test_the_names_of_published_events_are_declared(engine: Engine) -> None:
+    """Each name under which a contract publishes an event can be used in a filter."""
+    for name, contract in engine.contracts.items():
+        job = await submit(engine, name)
+        for edge in contract.edges:
+            event = Event(job.id, 1, edge.event, edge.source, edge.target, job.created_at)
+            message = published(event_view(contract, job, event), has_envelopes=contract.envelope is not None)
+            assert message is None or message[0] in contract.event_names, name
+
+
+async def test_the_old_secret_signs_too_for_a_day(engine: Engine, receiver: Receiver, clock: FakeClock) -> None:
+    def signers() -> list[bool]:
+        headers, body = receiver.got[-1]
+        return [verify_webhook(secret, headers, body, now=clock.now() / 1e6) for secret in secrets]
+
+    webhook, first = await engine.webhooks.add(WebhookRequest("crm", receiver.url), ANN)
+    sender = WebhookSender(engine, WebhookSettings())
+    view, second = await engine.webhooks.edit("crm", {"secret": ""}, ANN)
+    assert second is not None and view["old_secret_until"] == iso(clock.now() + 86_400 * SECOND)
+    secrets = [first, second]
+    await run_jobs(engine)
+    await sender.drain()
+    assert len(receiver.got[-1][0]["webhook-signature"].split(" ")) == 2 and signers() == [True, True]
+    view, unchanged = await engine.webhooks.edit("crm", {"queue": "default"}, ANN)
+    assert unchanged is None and view["old_secret_until"] is not None
+    clock.advance(86_401)
+    await run_jobs(engine)
+    await sender.drain()
+    assert signers() == [False, True]
+    (stored,) = await engine.store.read(lambda tx: tx.webhooks.list_webhooks())
+    assert (stored.old_secret, stored.old_secret_until, stored.queue) == (None, None, "default"), "it is deleted"
+    assert stored.id == webhook.id
 
 
 async def test_an_edited_webhook_sends_what_waits_to_its_new_url_with_its_old_secret(
@@ -435,6 +486,7 @@ async def test_an_edited_webhook_sends_what_waits_to_its_new_url_with_its_old_se
         ({"name": "other"}, "WEBHOOK_EXISTS"),
         ({"contract": "unknown"}, "CONTRACT_UNKNOWN"),
         ({"phases": ("over",)}, "WEBHOOK_FILTER_INVALID"),
+        ({"events": ("job.succeeded", "job.sucess")}, "WEBHOOK_FILTER_INVALID"),
         ({"secret": "short"}, "WEBHOOK_SECRET_INVALID"),
         ({"tenant_id": "acme"}, "OPTION_UNKNOWN"),
     ],

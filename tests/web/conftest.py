@@ -11,6 +11,7 @@ from detent.engine import Engine
 from detent.system.clock import SystemClock
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
+from detent.web.live import job_counts
 from support.stores import Place, open_place
 from support.web.api import Api
 
@@ -20,6 +21,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     place = open_place(request.param, tmp_path)
     yield place
     place.close()
+
+
+@pytest.fixture
+def fast_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every count is fast, however busy this machine is: it is exact, and waited for."""
+    monkeypatch.setattr(job_counts, "_SLOW_SECONDS", float("inf"))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ class SlowCount:
         return {"jobs": number}
 
 
+@pytest.mark.usefixtures("fast_counts")
 async def test_a_fast_count_runs_for_every_caller(api: Api) -> None:
     shared, count = SharedCounts(api.app.state.web), SlowCount(0)
     assert [(await shared.get("", count))["jobs"] for _ in range(3)] == [1, 2, 3]
@@ -54,6 +55,7 @@ async def test_a_failed_count_is_not_reused_and_a_cancelled_caller_stops_no_coun
     assert (await shared.get("", count))["jobs"] in (2, 3)
 
 
+@pytest.mark.usefixtures("fast_counts")
 async def test_the_latest_count_is_kept_while_the_store_is_down(api: Api) -> None:
     shared, count = SharedCounts(api.app.state.web), SlowCount(0)
     count.fails = True
@@ -64,6 +66,7 @@ async def test_the_latest_count_is_kept_while_the_store_is_down(api: Api) -> Non
     assert counted == {"jobs": 2} and await shared.latest("", count) == counted
 
 
+@pytest.mark.usefixtures("fast_counts")
 async def test_stats_show_a_new_job_at_once(api: Api) -> None:
     for number in range(1, 4):
         await api.submit()

@@ -30,6 +30,7 @@ async def claim_and_settle(api: Api, job_type: str, outcome: Any) -> None:
     await api.engine.settle(claimed.id, claimed.token, outcome)
 
 
+@pytest.mark.usefixtures("fast_counts")
 async def test_the_overview_counts_jobs(api: Api) -> None:
     for _ in range(3):
         await api.submit(queue="a")

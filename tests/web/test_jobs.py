@@ -45,6 +45,29 @@ async def test_an_invalid_submission_is_422_and_creates_nothing(api: Api) -> Non
     assert (await api.open.get(f"{API}/jobs")).json() == {"items": [], "next_cursor": None, "searched_until": None}
 
 
+async def test_the_time_zone_of_a_schedule_has_one_name_in_requests_and_answers(api: Api) -> None:
+    """tz is accepted as another name of it."""
+    base = {"job_type": "mail", "cron": "0 3 * * *"}
+    for number, name in enumerate(("timezone", "tz")):
+        path = f"{API}/schedules/n{number}"
+        created = await api.open.post(f"{API}/schedules", json={**base, "name": f"n{number}", name: "Europe/Berlin"})
+        assert created.status_code == 201 and created.json()["timezone"] == "Europe/Berlin"
+        assert (await api.open.patch(path, json={name: "Asia/Shanghai"})).json()["timezone"] == "Asia/Shanghai"
+        assert (await api.open.patch(path, json={"priority": 3})).json()["timezone"] == "Asia/Shanghai"
+        assert (await api.open.patch(path, json={name: None})).json()["timezone"] == "UTC", "null resets it"
+        preview = await api.open.post(f"{API}/schedules/preview", json={"cron": "0 3 * * *", name: "Asia/Shanghai"})
+        assert preview.json()["timezone"] == "Asia/Shanghai"
+        wrong = {**base, "name": "wrong", name: "Mars/Base"}
+        for refused in (
+            await api.open.post(f"{API}/schedules", json=wrong),
+            await api.open.patch(path, json={name: "Mars/Base"}),
+            await api.open.post(f"{API}/schedules/preview", json={"cron": "0 3 * * *", name: "Mars/Base"}),
+        ):
+            assert code(refused, 422) == "SCHEDULE_INVALID" and refused.json()["field"] == name
+    both = await api.open.patch(f"{API}/schedules/n0", json={"timezone": "UTC", "tz": "Asia/Shanghai"})
+    assert code(both, 422) == "INPUT_INVALID"
+
+
 async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
     created = await api.submit(deadline=30, limit_key="smtp-7")
     stored_job = await api.engine.jobs.get(created["id"])

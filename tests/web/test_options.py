@@ -64,7 +64,9 @@ def test_request_bodies_have_every_option(schemas: dict[str, Any]) -> None:
     job, schedule = options_of(Submission, REST), options_of(ScheduleRequest, REST)
     assert schemas["Submission.standard"]["properties"].keys() == {"job_type", *job}
     body = schemas["ScheduleCreateRequest"]["properties"]
-    assert body.keys() == {"name", "job_type", "paused", "reason", *schedule}
+    assert body.keys() == {"name", "job_type", "paused", "reason", "timezone", *schedule}
+    assert body["tz"]["description"] == "Another name of timezone."
+    schedule["timezone"] = schedule.pop("tz")
     assert body["priority"]["anyOf"][0] == {"type": "integer", "minimum": -100, "maximum": 100}
     assert body["misfire"]["anyOf"][0]["enum"] == ["skip", "once", "all"]
     assert all(body[name]["description"] == row.help for name, row in schedule.items())

@@ -19,7 +19,7 @@ from .dead_letters import requeue_job
 from .execution.manual_run import INTERNAL, run_manually
 from .execution.settle import not_supported, wake_signalled
 from .reads import responses
-from .reads.listing import check_statuses, read_page
+from .reads.listing import check_statuses, read_job_page
 from .reads.tree import JobTree, NamedChild, read_children, read_tree
 from .reads.views import NEWEST, History, LogCursor, read_history, read_newest_entries
 from .reads.why import Why, explain, read_snapshot
@@ -118,7 +118,7 @@ class Jobs(Service):
         (STATUS_UNKNOWN) for a status that no contract has."""
         statuses = filter.statuses or (() if filter.status is None else (filter.status,))
         check_statuses(self._runtime.contracts, statuses)
-        return await read_page(self._runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window))
+        return await read_job_page(self._runtime, filter, seconds)
 
     @reads
     async def history(self, tx: Tx, job_id: str) -> History:

@@ -52,7 +52,7 @@ class WebhookSender:
             if webhook.id not in self._tasks:
                 self._tasks[webhook.id] = asyncio.create_task(self._send_due(webhook))
         if await alerts.claim_interval(self._engine, "webhooks", _CLEANUP_SECONDS):
-            await webhooks.drop_old_deliveries(self._engine)
+            await webhooks.clean_up(self._engine)
         return more
 
     async def drain(self) -> None:
@@ -85,13 +85,15 @@ class WebhookSender:
             self._tasks.pop(webhook.id, None)
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> webhooks.Attempt:
-        body, seconds = delivery.body.encode(), self._engine.store.now() // SECOND
+        body, now = delivery.body.encode(), self._engine.store.now()
+        seconds = now // SECOND
+        signatures = [sign(secret, delivery.id, seconds, body) for secret in webhook.signing_secrets(now)]
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "detent",
             WEBHOOK_ID: delivery.id,
             WEBHOOK_TIMESTAMP: str(seconds),
-            WEBHOOK_SIGNATURE: sign(webhook.secret, delivery.id, seconds, body),
+            WEBHOOK_SIGNATURE: " ".join(signatures),
         }
         settings = self._settings
         status, error = await post(

@@ -87,6 +87,8 @@ class Backlog(NamedTuple):
     later: int
     held: int
     oldest_due: Micros | None
+    due_paused: int = 0
+    """Due jobs of paused tenants."""
 
 
 class ErrorGroupSlot(NamedTuple):

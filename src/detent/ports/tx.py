@@ -75,6 +75,10 @@ class JobTable(Protocol):
         """
         ...
 
+    async def has_children_of_jobs_below(self, parent_id: str) -> bool:
+        """Whether a job has a parent whose id is lower."""
+        ...
+
     async def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
         """The lowest ids that begin with these hexadecimal digits."""
         ...

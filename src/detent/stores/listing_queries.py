@@ -43,6 +43,9 @@ class ListingQueries(NamedQueries):
         rows, last = await self._window(name, filter, _WINDOW_FILTERS, self.above_all_ids, scan, **more)
         return [job_from(row) for row in rows], last
 
+    async def has_children_of_jobs_below(self, parent_id: str) -> bool:
+        return bool(await self.query("children_of_jobs_below", parent_id=parent_id))
+
     async def dead_letter_window(
         self, filter: Filter, scan: int, lowest: str | None
     ) -> tuple[list[DeadLetter], str | None]:

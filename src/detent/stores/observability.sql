@@ -195,7 +195,7 @@ SELECT {webhook_columns} FROM detent.webhooks ORDER BY id {for_update};
 INSERT INTO detent.webhooks ({webhook_columns}) VALUES ({webhook_places})
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, url = excluded.url, secret = excluded.secret, queue = excluded.queue,
   job_type = excluded.job_type, contract = excluded.contract, events = excluded.events, phases = excluded.phases,
-  payloads = excluded.payloads;
+  payloads = excluded.payloads, old_secret = excluded.old_secret, old_secret_until = excluded.old_secret_until;
 
 -- name: change_webhook
 -- Everything that changes but the position.

@@ -335,6 +335,10 @@ WHERE {where} ORDER BY id DESC LIMIT :limit;
 SELECT job_id FROM (SELECT job_id FROM detent.job_errors WHERE error_code = :error_code AND job_id < :before
   AND job_id >= :lowest ORDER BY job_id DESC LIMIT :scan) AS t ORDER BY job_id LIMIT 1;
 
+-- name: children_of_jobs_below
+-- Index: jobs_children.
+SELECT 1 FROM detent.jobs WHERE parent_id IS NOT NULL AND parent_id < :parent_id LIMIT 1;
+
 -- name: ids_between
 SELECT id FROM detent.jobs WHERE id >= :first AND id <= :last ORDER BY id LIMIT :limit;
 

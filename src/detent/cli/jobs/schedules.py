@@ -77,7 +77,7 @@ def list_schedules(
 
 
 def _row(now: Micros, schedule: Schedule) -> list[str | int | None]:
-    next_run = relative_time(now, schedule.next_fire_at)
+    next_run = relative_time(now, schedule.retry_at or schedule.next_fire_at)
     last_run = relative_time(now, schedule.last_fire_at)
     counts = (schedule.fires, schedule.misfires)
     zone = f" {schedule.timezone}" if schedule.kind == "cron" and schedule.timezone != "UTC" else ""
@@ -89,7 +89,7 @@ def _state(schedule: Schedule) -> str:
     if schedule.paused_at is not None:
         return "paused"
     if schedule.last_error:
-        return shorten(schedule.last_error, 48)
+        return f"{'held back: ' if schedule.retry_at else ''}{shorten(schedule.last_error, 48)}"
     return "finished" if schedule.next_fire_at is None else ""
 
 

@@ -68,7 +68,9 @@ def edit(
     webhook: Reference,
     name: Annotated[str | None, option("Another name, unique in its tenant.")] = None,
     address: Annotated[str | None, option("Another URL: http://… or https://…")] = None,
-    new_secret: Annotated[bool, option("Make a new secret and print it, once.")] = False,
+    new_secret: Annotated[
+        bool, option("Make a new secret and print it, once; the old one signs too for 24 hours.")
+    ] = False,
     unset: Annotated[
         list[str] | None, option("Reset this option to its default: --unset queue.", metavar="NAME")
     ] = None,
@@ -84,7 +86,8 @@ def edit(
     changes |= {"secret": ""} if new_secret else {}
     view, secret = connection.run(lambda engine: engine.webhooks.edit(webhook, changes, audit.scope()))
     note = f"webhook {view['name']} changed"
-    lines = [note] if secret is None else [secret, f"{note}; store the secret now, it is not shown again"]
+    kept = f"the old one signs too until {view['old_secret_until']}"
+    lines = [note] if secret is None else [secret, f"{note}; store the secret now, it is not shown again; {kept}"]
     connection.print_result({**view, "secret": secret}, *lines)
 
 

@@ -78,7 +78,8 @@ def with_tables(contract: Contract, tables: Mapping[str, Any]) -> Contract:
         data["retry"] = {name: data["retry"][name] for name in _RETRY_FIELDS}
     for name, value in tables.items():
         data[name] = {**(data[name] or {}), **value} if isinstance(value, Mapping) else value
-    return replace(contract_from(data), view=contract.view, envelope=contract.envelope)
+    code = {name: getattr(contract, name) for name in ("view", "envelope", "published_names")}
+    return replace(contract_from(data), **code)
 
 
 def _check_types(data: Mapping[str, Any]) -> None:

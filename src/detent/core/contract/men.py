@@ -96,4 +96,5 @@ MEN = Contract(
     due_on_submit=True,
     view=_view,
     envelope=_envelope,
+    published_names=("task_state_changed",),
 )

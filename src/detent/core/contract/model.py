@@ -147,6 +147,8 @@ class Contract:
     view: Callable[["Job"], dict[str, Any]] = lambda job: {}
     envelope: Callable[["Job", "Event"], dict[str, Any] | None] | None = None
     """The form in which an event is published; it may return None for one that is not. None: the contract has none."""
+    published_names: tuple[str, ...] = ()
+    """The names that `envelope` gives to events (its `type` or `event_type`), if they differ from those of the log."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))
@@ -185,6 +187,11 @@ class Contract:
     def state_events(self) -> Mapping[str, str]:
         """Event name -> the status it leads to, whatever the source."""
         return {edge.event: edge.target for edge in reversed(self.edges)}
+
+    @property
+    def event_names(self) -> frozenset[str]:
+        """The names of all events, in the log and as they are published."""
+        return frozenset(edge.event for edge in self.edges).union(self.published_names)
 
     def phase(self, status: str) -> Phase:
         """The phase of a status; KeyError if the contract has no such status."""

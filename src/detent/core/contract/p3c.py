@@ -82,4 +82,5 @@ P3C = Contract(
     trace_form="trace-run-{job_id}-{unique}",
     view=_view,
     envelope=_envelope,
+    published_names=("run.status.changed",),
 )

@@ -27,7 +27,8 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def sign(secret: str, message_id: str, seconds: int, body: bytes) -> str:
-    """The header webhook-signature: v1,<base64 of HMAC-SHA256 over "<id>.<unix seconds>.<body>">."""
+    """A signature: v1,<base64 of HMAC-SHA256 over "<id>.<unix seconds>.<body>">. The header webhook-signature has one
+    or several, separated by spaces."""
     mac = hmac.new(secret_bytes(secret), f"{message_id}.{seconds}.".encode() + body, "sha256")
     return "v1," + base64.b64encode(mac.digest()).decode()
 

@@ -49,6 +49,15 @@ class Webhook:
     retry_at: Micros | None = None
     """After a failure nothing is sent before this time."""
     last_error: str | None = None
+    old_secret: str | None = None
+    """The secret before the last change; it signs too until `old_secret_until`."""
+    old_secret_until: Micros | None = None
+
+    def signing_secrets(self, now: Micros) -> list[str]:
+        """The secrets that sign a request, the newest first."""
+        if self.old_secret is None or self.old_secret_until is None or now >= self.old_secret_until:
+            return [self.secret]
+        return [self.secret, self.old_secret]
 
     def matches(self, contract: Contract, job: Job, event: Event, published_as: str) -> bool:
         expected = (self.tenant_id, self.queue, self.job_type, self.contract)

@@ -14,7 +14,7 @@ from typing import Any
 
 from detent.core.access import Scope
 from detent.core.alerts import Delivery
-from detent.core.contract.model import Phase
+from detent.core.contract.model import Contract, Phase
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND, from_iso, iso
@@ -35,6 +35,8 @@ from detent.system.ids import new_secret
 MAX_WEBHOOKS = 100
 """Of one tenant, or for all tenants."""
 MAX_FILTERS = 50
+SECRET_OVERLAP: Micros = 86_400 * SECOND
+"""How long the old secret signs too after a change."""
 _PAGE = 500
 _UNMATCHED = 100
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_RETRY = 1.0, 300.0, 4 * 3_600.0
@@ -129,8 +131,8 @@ class Webhooks(Service):
     ) -> tuple[operations.Webhook, str | None]:
         """Change fields of a subscription; returns it and its new secret, if that was changed.
 
-        None sets a field to its default; an empty secret: Detent makes a new one. Deliveries that wait are sent with
-        the new URL and secret, at once if the URL is new.
+        None sets a field to its default; an empty secret: Detent makes a new one, and the old one signs too for
+        `SECRET_OVERLAP`. Deliveries that wait are sent with the new URL and secret, at once if the URL is new.
         """
         before = await self._find(tx, reference)
         request = _apply_changes(before, changes)
@@ -140,6 +142,8 @@ class Webhooks(Service):
             if webhook.tenant_id == before.tenant_id and webhook.id != before.id
         ]
         after = replace(before, **self._checked_fields(request, others), payloads=request.payloads)
+        if after.secret != before.secret:
+            after = replace(after, old_secret=before.secret, old_secret_until=tx.now + SECRET_OVERLAP)
         if after.url != before.url or (request.payloads and not before.payloads):
             after = replace(after, payloads=request.payloads and self._runtime.payloads)
         await tx.webhooks.put_webhook(after)
@@ -160,9 +164,8 @@ class Webhooks(Service):
             if (value := getattr(request, field)) is not None:
                 check_name(value, field)
         check_url(request.url)
-        _check_filters(request)
-        if request.contract is not None:
-            self._runtime.contract(request.contract)
+        contracts = self._runtime.contracts.values()
+        _check_filters(request, contracts if request.contract is None else [self._runtime.contract(request.contract)])
         secret = request.secret or PREFIX + base64.b64encode(new_secret().encode()).decode()
         secret_bytes(secret)
         if request.name in [webhook.name for webhook in others]:
@@ -256,6 +259,7 @@ class Webhooks(Service):
         await audit(tx, scope, act, webhook.id, webhook.tenant_id, {"name": webhook.name, **(data or {})})
 
 
+_FILTER_INVALID = "WEBHOOK_FILTER_INVALID"
 _EDITABLE = tuple(field.name for field in fields(WebhookRequest) if field.name != "tenant_id")
 _DEFAULTS = {field.name: field.default for field in fields(WebhookRequest) if field.default is not MISSING}
 
@@ -272,14 +276,19 @@ def _apply_changes(webhook: Webhook, changes: Mapping[str, Any]) -> WebhookReque
     return WebhookRequest(**{**stored, **given, "payloads": bool(given.get("payloads", stored["payloads"]))})
 
 
-def _check_filters(request: WebhookRequest) -> None:
-    for event in request.events:
-        check_name(event, "events")
-    unknown = set(request.phases) - {str(phase) for phase in Phase}
-    if unknown or len(request.events) > MAX_FILTERS:
-        phases = ", ".join(map(str, Phase))
-        message = f"phases must be some of {phases}, and events at most {MAX_FILTERS}"
-        raise InvalidInput(message, code="WEBHOOK_FILTER_INVALID", field="phases")
+def _check_filters(request: WebhookRequest, contracts: Iterable[Contract]) -> None:
+    """Raise InvalidInput (WEBHOOK_FILTER_INVALID) for unknown phases, and for events that no such contract has."""
+    events = frozenset[str]().union(*(contract.event_names for contract in contracts))
+    valid = {"phases": {str(phase) for phase in Phase}, "events": events}
+    for field, names in valid.items():
+        given = getattr(request, field)
+        if len(given) > MAX_FILTERS:
+            raise InvalidInput(f"{field} may have at most {MAX_FILTERS} names", code=_FILTER_INVALID, field=field)
+        if unknown := sorted(set(given) - names):
+            message = (
+                f"{field} has unknown names: {', '.join(map(repr, unknown))}; use some of {', '.join(sorted(names))}"
+            )
+            raise InvalidInput(message, code=_FILTER_INVALID, field=field)
 
 
 async def queue_events(runtime: Runtime, limits: WebhookLimits) -> bool:
@@ -401,12 +410,14 @@ def _after_attempts(webhook: Webhook, attempts: Sequence[Attempt], limits: Webho
     return after
 
 
-async def drop_old_deliveries(runtime: Runtime) -> None:
-    """Delete the oldest ended deliveries of each webhook, beyond the number that is kept."""
+async def clean_up(runtime: Runtime) -> None:
+    """Delete old secrets whose time is over, and the oldest ended deliveries beyond the number that is kept."""
 
     async def act(tx: Tx) -> None:
         for webhook in await tx.webhooks.list_webhooks():
             await tx.webhooks.drop_old_deliveries(webhook.id, _KEPT)
+            if webhook.old_secret_until is not None and webhook.old_secret_until <= tx.now:
+                await tx.webhooks.put_webhook(replace(webhook, old_secret=None, old_secret_until=None))
 
     await runtime.store.write(act)
 

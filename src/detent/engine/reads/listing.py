@@ -7,7 +7,7 @@ from typing import TypeVar
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Job, Micros
-from detent.core.times import SECOND, first_id
+from detent.core.times import SECOND, first_id, moment_of_id
 from detent.engine.runtime import Runtime
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -20,16 +20,25 @@ _FILTER_FIELDS = tuple(field.name for field in fields(Filter) if field.name not 
 Row = TypeVar("Row", Job, DeadLetter)
 ReadWindow = Callable[[Tx, Filter, int, str | None], Awaitable[tuple[list[Row], str | None]]]
 _EARLIER_ID: Micros = 86_400 * SECOND
-"""How much older than its job an id may be: that of a child has the time of its parent, see `core.child_ids`."""
+"""How much older than its job an id may be, unless it is a child: its id has the time of its parent."""
+_MILLISECOND: Micros = 1_000
 _LATER_ID: Micros = 600 * SECOND
 """How much younger: ids are made by the clocks of clients."""
 
 
 async def read_page(
-    runtime: Runtime, filter: Filter, seconds: float, read_window: ReadWindow[Row]
+    runtime: Runtime,
+    filter: Filter,
+    seconds: float,
+    read_window: ReadWindow[Row],
+    has_older: Callable[[str], Awaitable[bool]] | None = None,
 ) -> tuple[list[Row], str | None]:
     """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
-    limit or empty: reading stops when the time for one page is over."""
+    limit or empty: reading stops when the time for one page is over.
+
+    A filter by time reads the ids of that time. has_older: whether rows below this id may match nevertheless; then
+    they are read, too.
+    """
     chosen = runtime.visible(filter)
     if chosen.limit < 1:
         raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
@@ -45,11 +54,27 @@ async def read_page(
         if len(page) > chosen.limit:
             return page[: chosen.limit], page[chosen.limit - 1].id
         if last is None or last == cursor:
-            return page, None
-        cursor = last
+            bound = lowest if cursor is None or lowest is None else min(lowest, cursor)
+            if bound is None or has_older is None or not await has_older(bound):
+                return page, None
+            cursor, lowest, is_resumed = bound, None, cursor == bound
+            if is_resumed:
+                continue
+        else:
+            cursor = last
         if clock.monotonic() >= end:
             return page, cursor
         window = min(window * 2, widest)
+
+
+def read_job_page(runtime: Runtime, filter: Filter, seconds: float) -> Awaitable[tuple[list[Job], str | None]]:
+    """A page of jobs, see `read_page`. The id of a child has the time of its parent, so that it may be much older."""
+
+    async def has_children_of_older(some_id: str) -> bool:
+        following = first_id((moment_of_id(some_id) or 0) + _MILLISECOND)
+        return not filter.roots and await runtime.store.read(lambda tx: tx.jobs.has_children_of_jobs_below(following))
+
+    return read_page(runtime, filter, seconds, lambda tx, *window: tx.jobs.job_window(*window), has_children_of_older)
 
 
 def id_range(chosen: Filter) -> tuple[str | None, str | None]:
@@ -57,9 +82,15 @@ def id_range(chosen: Filter) -> tuple[str | None, str | None]:
 
     Ids begin with their time, so that a filter by time reads only the ids of that time.
     """
-    lowest = None if chosen.since is None else first_id(chosen.since - _EARLIER_ID)
+    lowest = None if chosen.since is None else _first_timed_id(chosen.since - _EARLIER_ID)
     until = None if chosen.until is None else first_id(chosen.until + _LATER_ID)
     return lowest, min((bound for bound in (chosen.before, until) if bound is not None), default=None)
+
+
+def _first_timed_id(moment: Micros) -> str:
+    """The lowest UUIDv7 of this moment, so that it can be a cursor that tells its time."""
+    lowest = first_id(moment)
+    return f"{lowest[:14]}7{lowest[15:]}"
 
 
 def _windows(chosen: Filter) -> tuple[int, int]:

@@ -72,7 +72,8 @@ class Pause(TypedDict):
 
 StateName = Annotated[
     Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"],
-    "paused; no_worker: no live worker runs some of its jobs; draining: all workers that could run them claim no more; "
+    "paused: it is, or all of its ready jobs belong to paused types and tenants and none runs; no_worker: no live "
+    "worker runs some of its jobs; draining: all workers that could run them claim no more; "
     "at_limit: no ready job may start because of limits; active: jobs are ready or running; else idle.",
 ]
 
@@ -81,6 +82,7 @@ class JobNumbers(TypedDict):
     """Numbers of unfinished jobs."""
 
     due: Annotated[int, "Number of ready jobs."]
+    due_paused: Annotated[int, "How many of the ready jobs belong to paused tenants."]
     later: Annotated[int, "Number of scheduled jobs; time-outs of waiting jobs are not counted."]
     held: Annotated[int, "Number of running jobs."]
     oldest_due_at: Annotated[Timestamp | None, "Since when the oldest ready job is due."]
@@ -289,6 +291,7 @@ class StatsResponse(TypedDict):
     phases: Annotated[dict[str, int], "phase -> number of jobs"]
     jobs: Annotated[int, "Number of jobs."]
     due: NotRequired[Annotated[int, "Number of ready jobs."]]
+    due_paused: NotRequired[Annotated[int, "How many of the ready jobs belong to paused tenants."]]
     later: NotRequired[Annotated[int, "Number of scheduled jobs."]]
     held: NotRequired[Annotated[int, "Number of running jobs."]]
     oldest_due_at: NotRequired[Timestamp | None]
@@ -499,6 +502,7 @@ class Webhook(TypedDict):
     failing_since: Timestamp | None
     retry_at: Annotated[Timestamp | None, "After a failure nothing is sent before this time."]
     last_error: str | None
+    old_secret_until: Annotated[Timestamp | None, "Until then the secret before the last change signs, too."]
     created_by: str
     created_at: Timestamp
 

@@ -107,11 +107,15 @@ def state_of(
     """The most important state: paused, no worker, draining, at its limit; else active, or idle without such jobs.
 
     A queue is at its limit if no ready job may start because of limits, and draining if all workers that could run its
-    jobs claim no more.
+    jobs claim no more. Ready jobs of paused tenants do not count; if there are no other ready or running jobs, it is
+    paused.
     """
     paused = {(pause.kind, pause.name) for pause in pauses}
-    open_rows = [row for row in rows if row.due or row.later or row.held]
-    running = [row for row in open_rows if not {("queue", row.queue), ("job_type", row.job_type)} & paused]
+    open_rows = [row for row in rows if _is_open(row)]
+    unpaused = [row._replace(due=row.due - row.due_paused) for row in open_rows]
+    running = [
+        row for row in unpaused if _is_open(row) and not {("queue", row.queue), ("job_type", row.job_type)} & paused
+    ]
     if open_rows and not running:
         return QueueState("paused")
     capable = {id(row): [worker for worker in workers if worker.can_run(row)] for row in running}
@@ -125,7 +129,13 @@ def state_of(
         return QueueState("draining", limited_by=limited_by)
     if due and all(limits[id(row)] for row in due):
         return QueueState("at_limit", limited_by=limited_by)
-    return QueueState("active" if any(row.due or row.held for row in running) else "idle", limited_by=limited_by)
+    if any(row.due or row.held for row in running):
+        return QueueState("active", limited_by=limited_by)
+    return QueueState("paused" if any(row.due_paused for row in rows) else "idle")
+
+
+def _is_open(row: Backlog) -> bool:
+    return bool(row.due or row.later or row.held)
 
 
 def state_text(state: str, unserved: Sequence[str], noun: str = "type") -> str:

@@ -332,8 +332,9 @@ class Schedule(TypedDict):
     version: Annotated[int, "Incremented by each change; runs do not change it."]
     created_at: Timestamp
     updated_at: Timestamp
-    next_fire_at: Annotated[Timestamp | None, "The next run; null if paused or at its end."]
-    retry_at: Annotated[Timestamp | None, "When a run that found the tenant's backlog full is tried again."]
+    next_fire_at: Annotated[Timestamp | None, "The next run; null if paused or at its end. Past while it is held back."]
+    held_back: Annotated[bool, "True while the run of next_fire_at waits, because the tenant's backlog quota is full."]
+    retry_at: Annotated[Timestamp | None, "When a run that is held back is tried again."]
     last_fire_at: Annotated[Timestamp | None, "The last run."]
     last_job_id: Annotated[str | None, "The job of the last run."]
     fires: Annotated[int, "Number of runs."]

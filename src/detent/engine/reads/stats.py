@@ -194,7 +194,7 @@ def oldest_due(backlog: Iterable[Backlog]) -> Micros | None:
 
 
 def backlog_view(rows: list[Backlog]) -> dict[str, Any]:
-    numbers = {name: sum(getattr(row, name) for row in rows) for name in ("due", "later", "held")}
+    numbers = {name: sum(getattr(row, name) for row in rows) for name in ("due", "due_paused", "later", "held")}
     return {**numbers, "oldest_due_at": iso(oldest_due(rows))}
 
 

@@ -263,6 +263,7 @@ def schedule_view(schedule: Schedule, *, payloads: bool = True) -> responses.Sch
         deadline_seconds=None if schedule.deadline is None else schedule.deadline / SECOND,
         declared=schedule.declared is not None,
         paused=schedule.paused_at is not None,
+        held_back=schedule.retry_at is not None,
         last_error=schedule.last_error if payloads else None,
         in_words=in_words(schedule.expression if schedule.kind == ScheduleKind.CRON else None),
     )

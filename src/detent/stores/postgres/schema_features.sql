@@ -200,26 +200,29 @@ CREATE TABLE detent.alert_silences (
 );
 
 -- Subscriptions to events of jobs; position: the place in the log up to which events are queued.
+-- old_secret: the one before the last change, signs too until old_secret_until.
 CREATE TABLE detent.webhooks (
-  id            text PRIMARY KEY,
-  name          text NOT NULL,
-  url           text NOT NULL,
-  secret        text NOT NULL,
-  tenant_id     text,
-  queue         text,
-  job_type      text,
-  contract      text,
-  events        text NOT NULL,
-  phases        text NOT NULL,
-  payloads      boolean NOT NULL,
-  state         text NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
-  position      text NOT NULL,
-  created_by    text NOT NULL,
-  created_at    bigint NOT NULL,
-  failures      integer NOT NULL,
-  failing_since bigint,
-  retry_at      bigint,
-  last_error    text
+  id               text PRIMARY KEY,
+  name             text NOT NULL,
+  url              text NOT NULL,
+  secret           text NOT NULL,
+  tenant_id        text,
+  queue            text,
+  job_type         text,
+  contract         text,
+  events           text NOT NULL,
+  phases           text NOT NULL,
+  payloads         boolean NOT NULL,
+  state            text NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
+  position         text NOT NULL,
+  created_by       text NOT NULL,
+  created_at       bigint NOT NULL,
+  failures         integer NOT NULL,
+  failing_since    bigint,
+  retry_at         bigint,
+  last_error       text,
+  old_secret       text,
+  old_secret_until bigint
 );
 
 -- Messages to alert sinks and webhooks, pending and ended. sink: the name of a sink or the id of a webhook; rule and

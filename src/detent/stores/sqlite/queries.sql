@@ -146,10 +146,14 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 2 AND wait_kind IS NULL
   UNION ALL
   SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE lease_until IS NOT NULL
-), kinds (id, due, later, held, oldest) AS (
-  SELECT (lane >> {party_bits}) & {group_mask}, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
+), kinds (id, due, later, held, oldest, due_paused) AS (
+  SELECT (lane >> {party_bits}) & {group_mask}, sum(due), sum(later), sum(held), min(due_at),
+    sum(due) FILTER (WHERE lane & {party_mask} IN (
+      SELECT p.id FROM detent.pauses t JOIN detent.lane_parties p ON p.tenant_id = t.name WHERE t.kind = 'tenant'))
+  FROM open_jobs GROUP BY 1
 )
-SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
+SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest,
+  coalesce(o.due_paused, 0)
 FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
 -- name: jobs_ahead

@@ -195,26 +195,29 @@ CREATE TABLE detent.alert_silences (
 ) STRICT, WITHOUT ROWID;
 
 -- Subscriptions to events of jobs; position: the place in the log up to which events are queued.
+-- old_secret: the one before the last change, signs too until old_secret_until.
 CREATE TABLE detent.webhooks (
-  id            TEXT PRIMARY KEY NOT NULL,
-  name          TEXT NOT NULL,
-  url           TEXT NOT NULL,
-  secret        TEXT NOT NULL,
-  tenant_id     TEXT,
-  queue         TEXT,
-  job_type      TEXT,
-  contract      TEXT,
-  events        TEXT NOT NULL,
-  phases        TEXT NOT NULL,
-  payloads      INTEGER NOT NULL,
-  state         TEXT NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
-  position      TEXT NOT NULL,
-  created_by    TEXT NOT NULL,
-  created_at    INTEGER NOT NULL,
-  failures      INTEGER NOT NULL,
-  failing_since INTEGER,
-  retry_at      INTEGER,
-  last_error    TEXT
+  id               TEXT PRIMARY KEY NOT NULL,
+  name             TEXT NOT NULL,
+  url              TEXT NOT NULL,
+  secret           TEXT NOT NULL,
+  tenant_id        TEXT,
+  queue            TEXT,
+  job_type         TEXT,
+  contract         TEXT,
+  events           TEXT NOT NULL,
+  phases           TEXT NOT NULL,
+  payloads         INTEGER NOT NULL,
+  state            TEXT NOT NULL CHECK (state IN ('active', 'paused', 'disabled')),
+  position         TEXT NOT NULL,
+  created_by       TEXT NOT NULL,
+  created_at       INTEGER NOT NULL,
+  failures         INTEGER NOT NULL,
+  failing_since    INTEGER,
+  retry_at         INTEGER,
+  last_error       TEXT,
+  old_secret       TEXT,
+  old_secret_until INTEGER
 ) STRICT, WITHOUT ROWID;
 
 -- Messages to alert sinks and webhooks, pending and ended. sink: the name of a sink or the id of a webhook; rule and

@@ -440,6 +440,8 @@ export interface Schedule {
   paused: boolean;
   version: number;
   next_fire_at: string | null;
+  held_back: boolean;
+  retry_at: string | null;
   last_fire_at: string | null;
   last_job_id: string | null;
   fires: number;
@@ -473,6 +475,7 @@ export type QueueStateName = "active" | "idle" | "paused" | "draining" | "no_wor
 export interface JobGroup {
   state: QueueStateName;
   due: number;
+  due_paused: number;
   later: number;
   held: number;
   oldest_due_at: string | null;
@@ -511,6 +514,7 @@ export interface JobKind {
   queue: string;
   job_type: string;
   due: number;
+  due_paused: number;
   later: number;
   held: number;
   oldest_due_at: string | null;
@@ -709,6 +713,7 @@ export interface Webhook {
   backlog: number;
   failures: number;
   last_error: string | null;
+  old_secret_until: string | null;
 }
 
 export interface EditedWebhook extends Webhook {

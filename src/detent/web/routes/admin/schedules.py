@@ -1,13 +1,17 @@
 """Schedules: list, get, create, update, remove, pause, resume, preview, backfill."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from detent.core.access import Power
+from detent.core.errors import InvalidInput
 from detent.core.options import schedule_options
+from detent.core.options.option import REST, options_of
 from detent.core.schedule import ScheduleKind
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject, show
@@ -22,18 +26,26 @@ router = Router(tags=["schedules"])
 Reference = Annotated[str, schemas.in_path("The schedule's name or id.", schemas.PRINTABLE)]
 BackfillResponse = responses.answer_of("BackfillResponse", Backfill, dry_run=bool)
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
+_ZONE = options_of(schedule_options.ScheduleTiming, REST)["tz"].help
 _ONE_TIMING = schemas.one_of_fields("cron", "every", "at")
 
 
-@schemas.with_options(schedule_options.ScheduleTiming)
-class ScheduleTiming(schemas.RequestBody):
+class ZoneFields(schemas.RequestBody):
+    """A time zone, under either of its names."""
+
+    timezone: ShortText | None = Field(None, description=_ZONE)
+    tz: ShortText | None = Field(None, description="Another name of timezone.")
+
+
+@schemas.with_options(schedule_options.ScheduleTiming, without=("tz",))
+class ScheduleTiming(ZoneFields):
     """When a schedule runs. Exactly one of cron, every and at is needed."""
 
     model_config = _ONE_TIMING
 
 
-@schemas.with_options(schedule_options.ScheduleOptions)
-class ScheduleCreateRequest(schemas.ReasonRequest):
+@schemas.with_options(schedule_options.ScheduleOptions, without=("tz",))
+class ScheduleCreateRequest(schemas.ReasonRequest, ZoneFields):
     model_config = _ONE_TIMING
     name: schemas.Name
     job_type: schemas.Name
@@ -41,8 +53,8 @@ class ScheduleCreateRequest(schemas.ReasonRequest):
     paused: bool = False
 
 
-@schemas.with_options(schedule_options.ScheduleOptions, without=("tenant_id",))
-class ScheduleUpdateRequest(schemas.ReasonRequest):
+@schemas.with_options(schedule_options.ScheduleOptions, without=("tenant_id", "tz"))
+class ScheduleUpdateRequest(schemas.ReasonRequest, ZoneFields):
     job_type: schemas.Name | None = None
     version: int | None = Field(
         None, ge=1, le=2**31 - 1, description="409 VERSION_CONFLICT if the schedule has another version now."
@@ -67,8 +79,22 @@ class BackfillRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
-    return body.model_dump(exclude_none=True, exclude=set(excluded))
+def _options(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request under the names of the engine, which calls the time zone tz."""
+    if "timezone" in values and values.setdefault("tz", values["timezone"]) != values["timezone"]:
+        raise InvalidInput("tz is another name of timezone; send one of them", code="INPUT_INVALID", field="tz")
+    return {name: value for name, value in values.items() if name != "timezone"}
+
+
+@contextmanager
+def _fields_named_as_sent(body: ZoneFields) -> Iterator[None]:
+    """A refusal of the time zone names the field that the caller has sent."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.extra.get("field") == "tz" and body.tz is None:
+            error.extra["field"] = "timezone"
+        raise
 
 
 @router.route_for("GET", "/schedules", Power.READ)
@@ -85,14 +111,14 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> r
 
     409 SCHEDULE_EXISTS if the tenant has one of this name, 422 SCHEDULE_INVALID for an invalid timing.
     """
-    fields = _given_fields(body, "paused", "reason", "tenant_id")
+    fields = _options(body.model_dump(exclude_none=True, exclude={"paused", "reason", "tenant_id"}))
     tenant = request.caller.tenant_for(body.tenant_id)
     if tenant is not None:
         fields["tenant_id"] = tenant
     new, scope = ScheduleRequest(**fields), request.acting(body)
-    return request.schedule_view(
-        await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id)
-    )
+    with _fields_named_as_sent(body):
+        added = await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id)
+    return request.schedule_view(added)
 
 
 @router.route_for("POST", "/schedules/preview", Power.READ)
@@ -100,8 +126,9 @@ async def preview_timing(
     request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
 ) -> responses.SchedulePreview:
     """The next runs that a schedule with this timing would have. Creates nothing."""
-    draft = ScheduleRequest("preview", "preview", **_given_fields(body))
-    return await _preview(request, draft, draft.tz or "UTC", draft.cron, query)
+    draft = ScheduleRequest("preview", "preview", **_options(body.model_dump(exclude_none=True)))
+    with _fields_named_as_sent(body):
+        return await _preview(request, draft, draft.tz or "UTC", draft.cron, query)
 
 
 @router.route_for("GET", "/schedules/{reference}", Power.READ)
@@ -118,9 +145,10 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
 
     409 VERSION_CONFLICT if `version` is given and the schedule has changed since.
     """
-    changes = body.model_dump(exclude_unset=True, exclude={"version", "reason"})
-    scope = request.acting(body)
-    return request.schedule_view(await request.engine.schedules.edit(reference, changes, scope, version=body.version))
+    changes = _options(body.model_dump(exclude_unset=True, exclude={"version", "reason"}))
+    with _fields_named_as_sent(body):
+        edited = await request.engine.schedules.edit(reference, changes, request.acting(body), version=body.version)
+    return request.schedule_view(edited)
 
 
 @router.route_for("DELETE", "/schedules/{reference}", Power.OPERATE)

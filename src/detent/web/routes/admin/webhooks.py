@@ -29,7 +29,9 @@ _SECRET = f"^(whsec_(({_B64}{{4}}){{8,20}}({_B64}{{2}}==|{_B64}{{3}}=)?|({_B64}{
 Url = Annotated[schemas.Prose, WithJsonSchema(_URL)]
 Secret = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _SECRET})]
 _PHASES = Literal["claimable", "leased", "blocked", "final"]
-Events = Annotated[list[schemas.Name], Field(max_length=MAX_FILTERS, description="Names of events. Empty: all.")]
+Events = Annotated[
+    list[schemas.Name], Field(max_length=MAX_FILTERS, description="Names of events, see GET /contracts. Empty: all.")
+]
 Phases = Annotated[
     list[_PHASES], Field(max_length=4, description="Only events that lead to these. final: it finished.")
 ]
@@ -93,7 +95,7 @@ async def add_webhook(request: ApiRequest, body: WebhookCreateRequest) -> operat
     """Subscribe a URL to events of jobs from now on. Its secret is in this response only.
 
     Requests are signed as Standard Webhooks describe. Events show payloads only if the caller's token does. 409
-    WEBHOOK_EXISTS if the name is taken; 422 WEBHOOK_URL_INVALID.
+    WEBHOOK_EXISTS if the name is taken; 422 WEBHOOK_URL_INVALID, WEBHOOK_FILTER_INVALID for an unknown event.
     """
     _check_reach(request)
     fields = body.model_dump(exclude={"tenant_id", "events", "phases"})
@@ -109,9 +111,10 @@ async def update_webhook(
 ) -> operations.EditedWebhook:
     """Change the given fields of a webhook; null resets a field to its default. Missing fields stay unchanged.
 
-    The secret stays unless `secret` is given; a new one is in this response only. Deliveries that wait are sent to the
-    new URL. A token without payloads that changes the URL turns `payloads` off. 404 WEBHOOK_NOT_FOUND, 409
-    WEBHOOK_EXISTS, 422 WEBHOOK_URL_INVALID.
+    The secret stays unless `secret` is given; a new one is in this response only, and the old one signs too until
+    old_secret_until, a day later. Deliveries that wait are sent to the new URL. A token without payloads that changes
+    the URL turns `payloads` off. 404 WEBHOOK_NOT_FOUND, 409 WEBHOOK_EXISTS, 422 WEBHOOK_URL_INVALID,
+    WEBHOOK_FILTER_INVALID for an unknown event.
     """
     _check_reach(request)
     changes = body.model_dump(exclude_unset=True, exclude={"reason"})

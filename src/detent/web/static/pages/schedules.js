@@ -12,7 +12,7 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatExact, timeElement, timeZone } from "../core/time.js";
 import { jobUrl } from "../core/urls.js";
-import { formatNumber, language, t } from "../core/words.js";
+import { formatNumber, language, richText, t } from "../core/words.js";
 import { backfill } from "./schedules/backfill.js";
 import { scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
@@ -150,17 +150,25 @@ const nameCell = ({ name, declared, job_type, queue }) => [
 ];
 
 /** @param {Schedule} schedule */
-const stateCell = ({ paused, last_error }) => [
-  paused ? badge("warning", t("queues.state.paused")) : badge("good", t("schedules.active")),
+const stateCell = ({ paused, held_back, last_error }) => [
+  paused
+    ? badge("warning", t("queues.state.paused"))
+    : held_back
+    ? badge("warning", t("schedules.held-back"))
+    : badge("good", t("schedules.active")),
+  held_back && h("div", { class: "small soft" }, t("schedules.held-back.more")),
   last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
 ];
 
 /** @param {Schedule} schedule */
-const nextRunCell = (schedule) =>
-  button(timeElement(schedule.next_fire_at), () => showNextRuns(schedule), {
+const nextRunCell = (schedule) => [
+  button(timeElement(schedule.retry_at ?? schedule.next_fire_at), () => showNextRuns(schedule), {
     class: "plain",
     title: t("schedules.next-runs", { name: schedule.name }),
-  });
+  }),
+  schedule.held_back &&
+  h("div", { class: "small soft" }, richText("schedules.due-since", { time: timeElement(schedule.next_fire_at) })),
+];
 
 /** @param {Schedule} schedule */
 function actionsCell(schedule) {

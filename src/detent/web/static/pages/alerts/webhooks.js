@@ -12,7 +12,7 @@ import { startPage } from "../../core/page.js";
 import { emptyState } from "../../core/states.js";
 import { timeElement } from "../../core/time.js";
 import { jobUrl } from "../../core/urls.js";
-import { formatNumber, t } from "../../core/words.js";
+import { formatNumber, richText, t } from "../../core/words.js";
 import "../../core/shell.js";
 
 /** @type {Record<string, string>} */
@@ -171,10 +171,12 @@ function build(root) {
 }
 
 /** @param {Webhook} webhook */
-const stateCell = ({ state, failures, last_error }) => [
+const stateCell = ({ state, failures, last_error, old_secret_until }) => [
   badge(TONES[state] ?? "neutral", t(`webhooks.${state}`)),
   failures > 0 && h("div", { class: "small soft" }, t("webhooks.failures", { n: failures })),
   last_error && h("div", { class: "small error break" }, last_error),
+  old_secret_until &&
+  h("div", { class: "small soft" }, richText("webhooks.old-secret", { time: timeElement(old_secret_until) })),
 ];
 
 /** @param {Webhook} webhook */

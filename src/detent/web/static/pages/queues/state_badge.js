@@ -18,12 +18,16 @@ const TONES = {
 };
 
 /** @param {JobGroup} group @param {string} key @param {string[]} unserved */
-function stateCell({ state, paused, limited_by }, key, unserved) {
+function stateCell({ state, paused, limited_by, due_paused }, key, unserved) {
   const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
   const limits = state === "at_limit" ? limited_by.map(scopeText).join("; ") : "";
   const more = (paused && `${paused.actor}${paused.reason ? `: ${paused.reason}` : ""}`) || unserved.join(", ") ||
     limits;
-  return [badge(TONES[state], label), more && h("div", { class: "small soft break" }, more)];
+  const ofTenants = due_paused ? t("queues.due-paused", { n: due_paused }) : "";
+  return [
+    badge(TONES[state], label),
+    ...[more, ofTenants].map((line) => line && h("div", { class: "small soft break" }, line)),
+  ];
 }
 
 /** @param {Queue} queue */

@@ -131,9 +131,9 @@ function timingFields(schedule) {
     ),
   );
   const expression = textInput("value", schedule?.expression, { required: true, placeholder: EXAMPLES[kind.value] });
-  const zone = textInput("tz", schedule ? schedule.timezone : timeZone, { maxlength: 80 });
+  const zone = textInput("timezone", schedule ? schedule.timezone : timeZone, { maxlength: 80 });
   const nextRuns = h("div", { class: "preview small", role: "status" });
-  const values = () => ({ [kind.value]: expression.value.trim(), tz: zone.value.trim() || null });
+  const values = () => ({ [kind.value]: expression.value.trim(), timezone: zone.value.trim() || null });
   const preview = async () => {
     expression.placeholder = EXAMPLES[kind.value];
     if (!expression.value.trim()) return;
