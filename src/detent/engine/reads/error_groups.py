@@ -27,13 +27,13 @@ class FoundError:
     job_type: str
     error_class: str | None
     error_code: str
-    pattern: str | None
-    count: int
-    proposed: int
-    proposed_by: list[str]
     first_at: Micros
     last_at: Micros
     last_id: str
+    pattern: str | None = None
+    count: int = 0
+    proposed: int = 0
+    proposed_by: list[str] = field(default_factory=list)
     slots: list[int] = field(default_factory=lambda: [0] * SLOTS)
 
 
@@ -88,19 +88,8 @@ def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[FoundErro
         key = (row.job_type, row.error_class, row.error_code, name)
         group = groups.get(key)
         if group is None:
-            groups[key] = group = FoundError(
-                name,
-                row.job_type,
-                row.error_class,
-                row.error_code,
-                None,
-                0,
-                0,
-                [],
-                row.first_at,
-                row.last_at,
-                row.last_id,
-            )
+            ends = row.first_at, row.last_at, row.last_id
+            groups[key] = group = FoundError(name, row.job_type, row.error_class, row.error_code, *ends)
         group.count += row.number
         group.proposed += row.proposed
         people = {*group.proposed_by, row.first_proposer, row.last_proposer}

@@ -128,8 +128,8 @@ def state_of(
     return QueueState("active" if any(row.due or row.held for row in running) else "idle", limited_by=limited_by)
 
 
-def state_text(state: str, unserved: Sequence[str], noun: str = "type") -> str:
+def state_text(state: str, unserved: Sequence[str]) -> str:
     """The state in English, for the command line."""
     if state == "no_worker":
-        return f"no worker for {len(unserved)} {noun}{'' if len(unserved) == 1 else 's'}"
+        return f"no worker for {len(unserved)} type{'' if len(unserved) == 1 else 's'}"
     return {"at_limit": "at its limit"}.get(state, state)

@@ -20,7 +20,7 @@ from detent.ports.tx import Tx
 
 from . import operations
 from .responses import show
-from .stats import MAX_RUNNING, RunningNow
+from .stats import read_running
 from .why import is_live, queues_of, types_of
 
 DRAIN, STOP = "drain", "stop"
@@ -89,11 +89,10 @@ class Workers(Service):
         if row is None:
             raise NotFound(f"no worker has the id {worker!r}; it may have ended", code="WORKER_NOT_FOUND")
         held, command = await tx.workers.held_by(worker, _MAX_HELD_JOBS), await tx.workers.command_of(worker)
-        longest = sorted(held, key=lambda job: job.since)[:MAX_RUNNING]
-        running = RunningNow(longest, await tx.output.progress_of([job.id for job in longest]))
+        running = await read_running(tx, held, payloads=self._runtime.payloads)
         recent = await read_throughput(tx, worker, self._runtime.contracts)
         overview = WorkerOverview(tx.now, [row], {worker: held}, {worker: command} if command else {})
-        details = {"running_jobs": running.views(payloads=self._runtime.payloads), "recent": recent, "at": iso(tx.now)}
+        details = {"running_jobs": running, "recent": recent, "at": iso(tx.now)}
         return cast(operations.WorkerDetail, {**overview.view(row), **details})
 
     @operators_only
