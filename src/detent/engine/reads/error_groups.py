@@ -6,7 +6,7 @@ Reads a bounded number of dead letters, the newest ones that match, and says how
 from dataclasses import dataclass, field, replace
 
 from detent.core.job import DeadLetter, Micros, error_pattern
-from detent.core.times import SECOND
+from detent.core.times import DAY, SECOND
 from detent.engine.runtime import Runtime
 from detent.ports.listing import ErrorGroupSlot, Filter
 from detent.ports.tx import Tx
@@ -16,7 +16,6 @@ from .listing import id_range
 SLOTS = 24
 MAX_GROUPS = 200
 _SCAN = 20_000
-_DAY: Micros = 86_400 * SECOND
 
 
 @dataclass(slots=True)
@@ -60,7 +59,7 @@ async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | No
     chosen = replace(chosen, before=id_range(chosen)[1])
 
     async def read(tx: Tx) -> FoundErrors:
-        start = min(tx.now - SECOND, tx.now - _DAY if since is None else since)
+        start = min(tx.now - SECOND, tx.now - DAY if since is None else since)
         width = (tx.now - start) // SLOTS + 1
         rows, last = await tx.dead_letters.error_groups(chosen, _SCAN, start, width)
         merged = _merge(rows, with_patterns=runtime.payloads)

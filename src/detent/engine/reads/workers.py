@@ -9,7 +9,7 @@ from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
-from detent.core.times import SECOND, iso
+from detent.core.times import DAY, SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
 from detent.engine.metrics.worker_throughput import read_throughput
 from detent.engine.refusal import audit
@@ -28,8 +28,8 @@ COMMANDS = (DRAIN, STOP)
 _STATES = {DRAIN: "draining", STOP: "stopping"}
 _MAX_HELD_JOBS = 10_000
 _MAX_LOSSES = 10_000
-KEEP_LOSSES = 7 * 86_400 * SECOND
-KEEP_WORKERS = 86_400 * SECOND
+KEEP_LOSSES = 7 * DAY
+KEEP_WORKERS = DAY
 _MAX_EXPIRED_SESSIONS = 10_000
 
 
