@@ -11,7 +11,7 @@ from detent.cli.option_groups import TableOptions, expand_option_groups
 from detent.cli.run.worker import enqueue
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.job import Job
-from detent.core.options.job_options import STORED_WITH_JOBS, STORED_WITH_SCHEDULES, UsingOptions
+from detent.core.options.job_options import STORED_WITH_JOBS, RunOptions, UsingOptions
 from detent.core.options.option import COMMAND, PYTHON, REST, options_of
 from detent.core.schedule import Schedule
 from detent.engine import Submission
@@ -31,14 +31,14 @@ def schemas() -> dict[str, Any]:
 
 def test_rows_store_the_options() -> None:
     assert {field.name for field in fields(Job)} >= set(STORED_WITH_JOBS) and set(STORED_WITH_JOBS) <= set(CREATED)
-    assert {field.name for field in fields(Schedule)} >= set(STORED_WITH_SCHEDULES)
+    assert {field.name for field in fields(Schedule)} >= {field.name for field in fields(RunOptions)}
 
 
 def test_answers_show_the_stored_options(schemas: dict[str, Any]) -> None:
     public = {*options_of(Submission, REST)} & {*STORED_WITH_JOBS}
     assert "limit_key" in public and public <= responses.Job.__annotations__.keys()
     assert public <= schemas["Job"]["properties"].keys() and public <= set(schemas["Job"]["required"])
-    assert set(STORED_WITH_SCHEDULES) <= schemas["Schedule"]["properties"].keys()
+    assert {field.name for field in fields(RunOptions)} <= schemas["Schedule"]["properties"].keys()
 
 
 def test_using_takes_the_options_of_python() -> None:

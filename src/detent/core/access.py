@@ -12,9 +12,8 @@ from unicodedata import category, normalize
 
 from .errors import ScopeViolation
 from .job import Micros
-from .times import SECOND
+from .times import DAY
 
-DAY: Micros = 86_400 * SECOND
 EXPIRES_DAYS = 90
 """After how many days the token of a person expires by default."""
 WARNED: Micros = 14 * DAY

@@ -10,10 +10,9 @@ from cronsim import CronSim, CronSimError
 
 from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
-from .times import SECOND, from_datetime, to_datetime
+from .times import DAY, SECOND, from_datetime, to_datetime
 
 _NAIVE_EPOCH = to_datetime(0).replace(tzinfo=None)
-_DAY: Micros = 86_400 * SECOND
 _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -86,7 +85,7 @@ class Cron:
     def _first_change(self, after: Micros, until: Micros) -> Micros | None:
         offset = self._offset(after)
         while after < until:
-            step = min(after + _DAY, until)
+            step = min(after + DAY, until)
             if self._offset(step) != offset:
                 return self._bisect(after, step)
             after = step

@@ -70,7 +70,7 @@ def after_failure(
         raise RetryDelayFrozen(f"{message}, or use another contract", field="after_seconds")
     failure = _completed(contract, failure)
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
-        return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
+        return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, failure)))
     delay = retry_delay(contract, job, jitter) if failure.after is None else failure.after
     return decide(contract, job, Move.RETRY, now, replace(facts, failure=failure, delay=delay))
 
@@ -94,7 +94,7 @@ def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:
     return job.failures < job.max_retries and contract.retry.allows(failure.code, failure.retryable, seen)
 
 
-def exhausted_failure(contract: Contract, job: Job, failure: Failure) -> Failure:
+def exhausted_failure(contract: Contract, failure: Failure) -> Failure:
     """The failure to record without a retry: a contract may replace the code; the message then keeps the cause."""
     exhausted = contract.codes["retry_exhausted"]
     if not exhausted or not contract.retry.retries(failure.code, failure.retryable):
@@ -178,7 +178,7 @@ def _interrupted(
     if charged and move is Move.RETRY:
         return after_failure(contract, job, failure, now, facts, jitter)
     if charged and not may_retry(contract, job, failure):
-        facts = replace(facts, failure=exhausted_failure(contract, job, failure))
+        facts = replace(facts, failure=exhausted_failure(contract, failure))
         return decide(contract, job, Move.FAIL, now, facts)
     recorded = None if move is Move.RELEASE and not charged else failure
     change = decide(contract, job, move, now, replace(facts, failure=recorded))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 from .errors import ContractError
 
@@ -39,12 +39,6 @@ class Origin(StrEnum):
     REPORT = "report"
 
 
-class Backoff(Protocol):
-    def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int: ...
-
-    def as_dict(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Exponential:
     """min(cap, base * factor^(retry_no - 1)) + jitter in [0, jitter_ms]; retry_no counts from 1.
@@ -63,9 +57,6 @@ class Exponential:
         upper = self.jitter_ms + delay * self.jitter_percent // 100
         return delay + (jitter(job_id, retry_no, upper) if upper else 0)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": "exponential", **plain(self)}
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -76,9 +67,6 @@ class Table:
     def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int:
         return self.delays_ms[min(retry_no, len(self.delays_ms)) - 1]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": "table", **plain(self)}
-
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
@@ -87,11 +75,14 @@ class Immediate:
     def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int:
         return 0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"kind": "none"}
+
+Backoff = Exponential | Table | Immediate
+KINDS: Mapping[str, type[Backoff]] = {"exponential": Exponential, "table": Table, "none": Immediate}
 
 
-KINDS: Mapping[str, Callable[..., Backoff]] = {"exponential": Exponential, "table": Table, "none": Immediate}
+def backoff_to(backoff: Backoff) -> dict[str, Any]:
+    """A backoff as plain data, as `backoff_from` reads it."""
+    return {"kind": next(name for name, kind in KINDS.items() if isinstance(backoff, kind)), **plain(backoff)}
 
 
 def backoff_from(row: Mapping[str, Any]) -> Backoff:
@@ -137,4 +128,4 @@ class RetryRule:
 
     def as_dict(self) -> dict[str, Any]:
         """The rule as plain data, with the fields of its backoff among its own."""
-        return {**self.backoff.as_dict(), **{name: value for name, value in plain(self).items() if name != "backoff"}}
+        return {**backoff_to(self.backoff), **{name: value for name, value in plain(self).items() if name != "backoff"}}

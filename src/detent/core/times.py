@@ -9,6 +9,7 @@ from .job import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND: Micros = 1_000_000
+DAY: Micros = 86_400 * SECOND
 
 
 def first_id(moment: Micros) -> str:

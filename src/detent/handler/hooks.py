@@ -95,15 +95,10 @@ class Hooks:
     middleware: list[Middleware] = field(default_factory=list)
     plain_middleware: list[PlainMiddleware] = field(default_factory=list)
 
-    def around(self, context: Context, call: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-        """The call inside the async middleware; the first declared one is the outermost."""
-        for middleware in reversed(self.middleware):
-            call = partial(middleware, context, call)
-        return call
-
-    def around_plain(self, context: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-        """The call of a plain handler inside the plain middleware."""
-        for middleware in reversed(self.plain_middleware):
+    def around(self, context: Any, call: Callable[[], Any], *, plain: bool = False) -> Callable[[], Any]:
+        """The call inside the middleware; the first declared one is the outermost. plain: inside the plain one."""
+        declared: list[Any] = self.plain_middleware if plain else self.middleware
+        for middleware in reversed(declared):
             call = partial(middleware, context, call)
         return call
 

@@ -63,12 +63,14 @@ class _Table(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-_WORKER_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(WorkerSettings)}
-_WorkerTable = create_model("_WorkerTable", __base__=_Table, **_WORKER_FIELDS)
+def _table_of(settings: Any, without: str = "", **types: Any) -> type[_Table]:
+    """A table with the fields of a dataclass but one, all optional. types: of the fields that have another one here."""
+    types = {field.name: field.type for field in fields(settings) if field.name != without} | types
+    optional: dict[str, Any] = {name: (kind, None) for name, kind in types.items()}
+    return create_model(settings.__name__, __base__=_Table, **optional)
 
 
-_WEBHOOK_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(WebhookSettings)}
-_WebhooksTable = create_model("_WebhooksTable", __base__=_Table, **_WEBHOOK_FIELDS)
+_WorkerTable, _WebhooksTable = _table_of(WorkerSettings), _table_of(WebhookSettings)
 
 
 class _AlertsTable(_Table):
@@ -80,9 +82,7 @@ class _AlertsTable(_Table):
 
 _Severity = Literal["P1", "P2", "P3"]
 assert get_args(_Severity) == SEVERITIES
-_RULE_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(Rule) if field.name != "name"}
-_RuleTable = create_model("_RuleTable", __base__=_Table, **{**_RULE_FIELDS, "severity": (_Severity, None)})
-"""The fields of Rule, all optional."""
+_RuleTable = _table_of(Rule, "name", severity=_Severity)
 
 
 def _rule(name: str, default: Rule | None, row: Mapping[str, Any]) -> Rule:

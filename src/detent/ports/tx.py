@@ -14,6 +14,7 @@ from .listing import Backlog, DeclarationTable, ErrorGroupSlot, Filter, ViewTabl
 from .metrics import (
     AlertTable,
     EventCountTable,
+    Group,
     IntervalTable,
     LogPositionTable,
     SeriesTable,
@@ -34,12 +35,6 @@ class StatusCount(NamedTuple):
     status: str
     phase: str
     number: int
-
-
-class LaneNames(NamedTuple):
-    contract: str
-    queue: str
-    job_type: str
 
 
 class OpenDeadLetter(NamedTuple):
@@ -99,7 +94,7 @@ class JobStats(Protocol):
         """How many jobs of its lane are claimed before this one, counted up to `at_most`."""
         ...
 
-    async def lane_names(self, like: str, limit: int) -> list[LaneNames]:
+    async def lane_names(self, like: str, limit: int) -> list[Group]:
         """Queues and job types that were ever used and contain this text, in either of their names."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 from detent.core.contract.model import Phase
 from detent.core.job import Change, DeadLetter, DeadLetterStatus, Job, Micros
 from detent.ports.listing import ErrorGroupSlot, Filter, SavedView
-from detent.ports.tx import LaneNames
+from detent.ports.metrics import Group
 
 from .named_queries import REACH_TESTS, NamedQueries, Row
 from .rows import job_from
@@ -84,9 +84,9 @@ class ListingQueries(NamedQueries):
         first, last = ends
         return [row[0] for row in await self.query("ids_between", first=first, last=last, limit=limit)]
 
-    async def lane_names(self, like: str, limit: int) -> list[LaneNames]:
+    async def lane_names(self, like: str, limit: int) -> list[Group]:
         test = f"{self.contains}(lower(queue || ' ' || job_type), :like) > 0"
-        return await self.fetch(LaneNames, "lane_names", test, like=like.lower(), limit=limit)
+        return await self.fetch(Group, "lane_names", test, like=like.lower(), limit=limit)
 
     async def tenant_names(self, limit: int) -> list[str]:
         return [row[0] for row in await self.query("tenant_names", limit=limit)]

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from detent.core.contract.model import Phase
@@ -38,7 +37,6 @@ CREATED = tuple(
     if name in FIXED or name in ("status", "phase", "version", "updated_at", "due_at", READY)
 )
 """The columns written by an insert; all others start as NULL, zero or false."""
-created_values = attrgetter(*CREATED)
 
 _PHASES = {str(phase): phase for phase in Phase}
 _PHASE_AT = JOB_COLUMNS.index("phase")

@@ -16,7 +16,7 @@ from detent.ports.store import Store
 from detent.ports.stream import OutboxItem, StreamTransport, StreamUnavailable, TaskMessage
 from detent.ports.tx import Tx
 from detent.system.batcher import TaskBatcher
-from detent.system.tasks import cancel_and_wait
+from detent.system.tasks import cancel_and_wait, wait_for_event
 
 log = logging.getLogger("detent.streams.relay")
 BATCH = 500
@@ -113,9 +113,7 @@ class Relay:
     async def _drop(self) -> None:
         """Delete published items. Those that stay, because the stream is on another server now, are published again."""
         while self._published:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_DROP_SECONDS):
-                    await self._closing.wait()
+            await wait_for_event(self._closing, _DROP_SECONDS)
             run_id, items = self._published.popitem()
             stream = self._settings.task_stream
             try:

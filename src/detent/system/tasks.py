@@ -1,4 +1,4 @@
-"""Ends asyncio tasks, and waits for events."""
+"""Ends asyncio tasks, and waits for events and futures."""
 
 import asyncio
 from collections.abc import Collection
@@ -26,3 +26,17 @@ async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+async def wait_for_future(future: "asyncio.Future[bool]", seconds: float) -> None:
+    """Wait until the future is complete, at most this many seconds; then it is completed here."""
+    timer = asyncio.get_running_loop().call_later(seconds, complete, future)
+    try:
+        await future
+    finally:
+        timer.cancel()
+
+
+def complete(future: "asyncio.Future[bool]") -> None:
+    if not future.done():
+        future.set_result(True)

@@ -203,7 +203,7 @@ def _with_context(app: Any, handler: Handler, claimed: Claimed, requests: StopRe
 def call_plain(handler: Handler, context: Any, arguments: dict[str, Any]) -> Any:
     """Call a plain handler inside the plain middleware, in the thread or process in which the handler runs."""
     first = (context,) if handler.takes_context else ()
-    return handler.hooks.around_plain(context, partial(handler.function, *first, **arguments))()
+    return handler.hooks.around(context, partial(handler.function, *first, **arguments), plain=True)()
 
 
 def _without_exception(outcome: Outcome) -> Outcome:

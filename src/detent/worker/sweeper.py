@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable
-from contextlib import suppress
 from typing import TypeVar
 
 from detent.core.errors import DetentError
@@ -13,6 +12,7 @@ from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.handler.lease import Reading
 from detent.ports.clock import Clock
+from detent.system.tasks import wait_for_event
 
 from .reclaim_grace import ReclaimGrace
 from .state import seconds_until_due
@@ -75,9 +75,7 @@ class Sweeper:
         self._next_sweep_at = min(self._next_sweep_at, loop.time() + pause)
         while (left := self._next_sweep_at - loop.time()) > 0:
             self._sweep_earlier.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._sweep_earlier.wait()
+            await wait_for_event(self._sweep_earlier, left)
 
     async def sweep(self) -> float:
         """One sweep; returns the seconds until the next one is due."""

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import ContractError
-from detent.core.retry import Origin
+from detent.core.retry import Origin, backoff_to
 
 from .moves import CODES, MOVE_PHASES, Edge, Move, Phase
 
@@ -158,7 +158,7 @@ _ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
 
 def _check_values(contract: "Contract") -> None:
     """Check enumerated values and the ranges of numbers."""
-    retry, backoff = contract.retry, contract.retry.backoff.as_dict()
+    retry, backoff = contract.retry, backoff_to(contract.retry.backoff)
     for name, allowed in _ALLOWED_VALUES.items():
         value = attrgetter(name)(contract)
         if value not in allowed:

@@ -130,7 +130,6 @@ class JobOptions(JobKeys, RequestOptions):
 
 
 STORED_WITH_JOBS = tuple(field.name for field in fields(JobKeys))
-STORED_WITH_SCHEDULES = tuple(field.name for field in fields(RunOptions))
 _JOB_OF_SCHEDULES = tuple(field.name for field in fields(RequestOptions))
 KEPT_BY_REQUEUES = tuple(field.name for field in fields(JobRunOptions))
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from detent.core.access import (
-    DAY,
     NEVER,
     POWERS,
     SERVER_OPERATOR,
@@ -19,6 +18,7 @@ from detent.core.access import (
 )
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
+from detent.core.times import DAY
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.refusal import audit

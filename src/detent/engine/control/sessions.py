@@ -79,17 +79,14 @@ class Sessions(Service):
         token = require_valid(token, now)
         idle = int(idle_seconds * SECOND)
         if session.expires_at < min(now + idle - idle // _EXTEND_EVERY, session.ends_at):
-            await self._extend(session.digest, min(now + idle, session.ends_at))
+            until = min(now + idle, session.ends_at)
+            await self._runtime.store.write(lambda tx: tx.sessions.extend_session(session.digest, until))
         return session, token
 
     @reads
     async def _find(self, tx: Tx, digest: str) -> tuple[int, Session | None, Token | None]:
         session = await tx.sessions.session(digest)
         return tx.now, session, None if session is None else await tx.tokens.token(session.token_id)
-
-    @writes
-    async def _extend(self, tx: Tx, digest: str, expires_at: int) -> None:
-        await tx.sessions.extend_session(digest, expires_at)
 
     @operators_only
     @writes

@@ -6,7 +6,7 @@ Reads a bounded number of dead letters, the newest ones that match, and says how
 from dataclasses import dataclass, field, replace
 
 from detent.core.job import DeadLetter, Micros, error_pattern
-from detent.core.times import SECOND
+from detent.core.times import DAY, SECOND
 from detent.engine.runtime import Runtime
 from detent.ports.listing import ErrorGroupSlot, Filter
 from detent.ports.tx import Tx
@@ -16,7 +16,6 @@ from .listing import id_range
 SLOTS = 24
 MAX_GROUPS = 200
 _SCAN = 20_000
-_DAY: Micros = 86_400 * SECOND
 
 
 @dataclass(slots=True)
@@ -27,13 +26,13 @@ class FoundError:
     job_type: str
     error_class: str | None
     error_code: str
-    pattern: str | None
-    count: int
-    proposed: int
-    proposed_by: list[str]
     first_at: Micros
     last_at: Micros
     last_id: str
+    pattern: str | None = None
+    count: int = 0
+    proposed: int = 0
+    proposed_by: list[str] = field(default_factory=list)
     slots: list[int] = field(default_factory=lambda: [0] * SLOTS)
 
 
@@ -60,7 +59,7 @@ async def read_error_groups(runtime: Runtime, filter: Filter, since: Micros | No
     chosen = replace(chosen, before=id_range(chosen)[1])
 
     async def read(tx: Tx) -> FoundErrors:
-        start = min(tx.now - SECOND, tx.now - _DAY if since is None else since)
+        start = min(tx.now - SECOND, tx.now - DAY if since is None else since)
         width = (tx.now - start) // SLOTS + 1
         rows, last = await tx.dead_letters.error_groups(chosen, _SCAN, start, width)
         merged = _merge(rows, with_patterns=runtime.payloads)
@@ -88,19 +87,8 @@ def _merge(rows: list[ErrorGroupSlot], *, with_patterns: bool) -> list[FoundErro
         key = (row.job_type, row.error_class, row.error_code, name)
         group = groups.get(key)
         if group is None:
-            groups[key] = group = FoundError(
-                name,
-                row.job_type,
-                row.error_class,
-                row.error_code,
-                None,
-                0,
-                0,
-                [],
-                row.first_at,
-                row.last_at,
-                row.last_id,
-            )
+            ends = row.first_at, row.last_at, row.last_id
+            groups[key] = group = FoundError(name, row.job_type, row.error_class, row.error_code, *ends)
         group.count += row.number
         group.proposed += row.proposed
         people = {*group.proposed_by, row.first_proposer, row.last_proposer}

@@ -7,7 +7,7 @@ from typing import TypeVar
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Job, Micros
-from detent.core.times import SECOND, first_id, moment_of_id
+from detent.core.times import DAY, SECOND, first_id, moment_of_id
 from detent.engine.runtime import Runtime
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -19,7 +19,7 @@ _TEXT_WINDOW, _MAX_TEXT_WINDOW = 500, 5_000
 _FILTER_FIELDS = tuple(field.name for field in fields(Filter) if field.name not in ("before", "limit"))
 Row = TypeVar("Row", Job, DeadLetter)
 ReadWindow = Callable[[Tx, Filter, int, str | None], Awaitable[tuple[list[Row], str | None]]]
-_EARLIER_ID: Micros = 86_400 * SECOND
+_EARLIER_ID: Micros = DAY
 """How much older than its job an id may be, unless it is a child: its id has the time of its parent."""
 _MILLISECOND: Micros = 1_000
 _LATER_ID: Micros = 600 * SECOND

@@ -138,8 +138,8 @@ def _is_open(row: Backlog) -> bool:
     return bool(row.due or row.later or row.held)
 
 
-def state_text(state: str, unserved: Sequence[str], noun: str = "type") -> str:
+def state_text(state: str, unserved: Sequence[str]) -> str:
     """The state in English, for the command line."""
     if state == "no_worker":
-        return f"no worker for {len(unserved)} {noun}{'' if len(unserved) == 1 else 's'}"
+        return f"no worker for {len(unserved)} type{'' if len(unserved) == 1 else 's'}"
     return {"at_limit": "at its limit"}.get(state, state)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from detent.core.contract.model import Phase
 from detent.core.errors import NotFound
-from detent.core.job import Micros, Progress
+from detent.core.job import Micros
 from detent.core.limits import Limit, Meter
 from detent.core.times import iso
 from detent.engine.runtime import Service, operators_only
@@ -19,11 +19,11 @@ from detent.ports.tx import StatusCount, Tx
 
 from . import operations
 from .queue_state import FullLimit, LiveWorker, QueueState, full_limits, live_workers, state_of
-from .responses import ProgressReport, show
+from .responses import show
 from .views import progress_view
 from .why import is_live
 
-MAX_RUNNING = 100
+_MAX_RUNNING = 100
 _MAX_HELD = 10_000
 _OTHERS = {"queue": ("job_type", "job_types", "unserved_types"), "job_type": ("queue", "queues", "unserved_queues")}
 """For a queue and for a job type: the field that tells its rows apart, and the lists of its values."""
@@ -96,23 +96,6 @@ class Stats:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RunningNow:
-    """The jobs of one queue or job type that run now, longest first, and their last progress."""
-
-    held: list[HeldJob]
-    progress: dict[str, Progress]
-
-    def views(self, *, payloads: bool) -> list[operations.RunningJob]:
-        return [show(operations.RunningJob, job, progress=self._progress(job, payloads)) for job in self.held]
-
-    def _progress(self, job: HeldJob, payloads: bool) -> ProgressReport | None:
-        progress = self.progress.get(job.id)
-        if progress is None or progress.execution_no != job.execution_no:
-            return None
-        return progress_view(progress, payloads=payloads)
-
-
 class Statistics(Service):
     """`engine.stats`: numbers of jobs, the queues and their workers."""
 
@@ -148,7 +131,13 @@ class Statistics(Service):
         return cast(operations.JobTypeDetail, await self._detail("job_type", name, backlog))
 
     async def _detail(self, by: str, name: str, backlog: list[Backlog] | None) -> dict[str, Any]:
-        stats, running = await self._runtime.store.read(partial(_read_detail, by=by, name=name, backlog=backlog))
+        payloads = self._runtime.payloads
+
+        async def read(tx: Tx) -> tuple[Stats, list[operations.RunningJob]]:
+            running = await read_running(tx, await tx.claims.held_jobs(_MAX_HELD, **{by: name}), payloads=payloads)
+            return await _read_queues(tx, backlog), running
+
+        stats, running = await self._runtime.store.read(read)
         group = next((view for view in stats.groups(by) if view[by] == name), None)
         if group is None:
             message = f"{by.replace('_', ' ')} {name!r} does not exist: it has no jobs, no worker and no pause"
@@ -158,11 +147,22 @@ class Statistics(Service):
         return {
             **group,
             "kinds": [show(operations.JobKind, row, **backlog_view([row])) for row in kinds],
-            "running_jobs": running.views(payloads=self._runtime.payloads),
+            "running_jobs": running,
             "serving": [show(operations.ServingWorker, row) for row in serving],
             "limits": [limit_view(limit) for limit in stats.limits if getattr(limit, by) in (None, name)],
             "at": iso(stats.now),
         }
+
+
+async def read_running(tx: Tx, held: Iterable[HeldJob], *, payloads: bool) -> list[operations.RunningJob]:
+    """Those of these jobs that run longest, with what their present execution has reported last."""
+    longest = {job.id: job for job in sorted(held, key=lambda job: job.since)[:_MAX_RUNNING]}
+    reports = (await tx.output.progress_of(list(longest))).values()
+    current = {one.job_id: one for one in reports if one.execution_no == longest[one.job_id].execution_no}
+    return [
+        show(operations.RunningJob, job, progress=progress_view(current.get(job.id), payloads=payloads))
+        for job in longest.values()
+    ]
 
 
 async def _read_queues(tx: Tx, backlog: list[Backlog] | None = None) -> Stats:
@@ -171,12 +171,6 @@ async def _read_queues(tx: Tx, backlog: list[Backlog] | None = None) -> Stats:
     meters = await tx.limits.shared_rate_meters()
     rows = await tx.stats.backlog() if backlog is None else backlog
     return Stats(tx.now, rows, pauses, workers, limits, meters)
-
-
-async def _read_detail(tx: Tx, *, by: str, name: str, backlog: list[Backlog] | None) -> tuple[Stats, RunningNow]:
-    held = sorted(await tx.claims.held_jobs(_MAX_HELD, **{by: name}), key=lambda job: job.since)[:MAX_RUNNING]
-    progress = await tx.output.progress_of([job.id for job in held])
-    return await _read_queues(tx, backlog), RunningNow(held, progress)
 
 
 async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:

@@ -9,7 +9,7 @@ from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
-from detent.core.times import SECOND, iso
+from detent.core.times import DAY, SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
 from detent.engine.metrics.worker_throughput import read_throughput
 from detent.engine.refusal import audit
@@ -20,7 +20,7 @@ from detent.ports.tx import Tx
 
 from . import operations
 from .responses import show
-from .stats import MAX_RUNNING, RunningNow
+from .stats import read_running
 from .why import is_live, queues_of, types_of
 
 DRAIN, STOP = "drain", "stop"
@@ -28,8 +28,8 @@ COMMANDS = (DRAIN, STOP)
 _STATES = {DRAIN: "draining", STOP: "stopping"}
 _MAX_HELD_JOBS = 10_000
 _MAX_LOSSES = 10_000
-KEEP_LOSSES = 7 * 86_400 * SECOND
-KEEP_WORKERS = 86_400 * SECOND
+KEEP_LOSSES = 7 * DAY
+KEEP_WORKERS = DAY
 _MAX_EXPIRED_SESSIONS = 10_000
 
 
@@ -89,11 +89,10 @@ class Workers(Service):
         if row is None:
             raise NotFound(f"no worker has the id {worker!r}; it may have ended", code="WORKER_NOT_FOUND")
         held, command = await tx.workers.held_by(worker, _MAX_HELD_JOBS), await tx.workers.command_of(worker)
-        longest = sorted(held, key=lambda job: job.since)[:MAX_RUNNING]
-        running = RunningNow(longest, await tx.output.progress_of([job.id for job in longest]))
+        running = await read_running(tx, held, payloads=self._runtime.payloads)
         recent = await read_throughput(tx, worker, self._runtime.contracts)
         overview = WorkerOverview(tx.now, [row], {worker: held}, {worker: command} if command else {})
-        details = {"running_jobs": running.views(payloads=self._runtime.payloads), "recent": recent, "at": iso(tx.now)}
+        details = {"running_jobs": running, "recent": recent, "at": iso(tx.now)}
         return cast(operations.WorkerDetail, {**overview.view(row), **details})
 
     @operators_only

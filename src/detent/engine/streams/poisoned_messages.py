@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.model import Move, Phase
 from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError
 from detent.core.job import Change, Facts, Failure, Job
@@ -44,7 +44,7 @@ async def _dead_letter(
     job = (await tx.jobs.lock([task_id])).get(task_id) if task_id else None
     if job is not None and runtime.contract(job.contract).uses_stream:
         return await _fail(runtime, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
-    contract = stream_contract(runtime)
+    contract = next(contract for contract in runtime.contracts.values() if contract.uses_stream)
     submission = Submission(
         job_type=_tool_name(fields),
         payload=_payload(fields, origin, runtime.max_payload),
@@ -67,10 +67,6 @@ async def dead_letter_delivery(runtime: Runtime, worker: str, stream: str, deliv
 
 def unknown_task(task_id: str) -> str:
     return f"there is no task {task_id[:80]!r}"
-
-
-def stream_contract(runtime: Runtime) -> Contract:
-    return next(contract for contract in runtime.contracts.values() if contract.uses_stream)
 
 
 async def _fail(

@@ -50,7 +50,7 @@ class InsertBatcher:
         self._single_statement = single_statement
         self._connection: Any = None
         self._batcher: TaskBatcher[InsertCall, set[str]] = TaskBatcher(
-            self._write_batch, max_size=_MAX_JOBS, size=_number_of_jobs, iterations=_LOOP_ITERATIONS
+            self._write_batch, max_size=_MAX_JOBS, size=lambda call: len(call[0]), iterations=_LOOP_ITERATIONS
         )
 
     async def insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
@@ -97,10 +97,6 @@ class InsertBatcher:
     async def close(self) -> None:
         await self._batcher.close()
         terminate(self._connection)
-
-
-def _number_of_jobs(call: InsertCall) -> int:
-    return len(call[0])
 
 
 class StepBatcher:

@@ -3,7 +3,7 @@
 They never begin, commit or roll back. Rows are plain tuples, with uuid values as text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -56,49 +56,37 @@ class PsycopgConnection:
         self._connection = connection
 
     def in_transaction(self) -> bool:
-        return _psycopg_in_transaction(self._connection)
+        """Without autocommit, psycopg begins a transaction with the first statement."""
+        return not self._connection.autocommit or self._connection.info.transaction_status.name != "IDLE"
 
     async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
+        return _plain((await self._run(text, values))[0])
+
+    async def execute(self, text: str, *values: Any) -> str:
+        return (await self._run(text, values))[1]
+
+    async def _run(self, text: str, values: Sequence[Any]) -> tuple[list[Any], str]:
+        """The rows of a statement, and its command tag."""
         from psycopg import AsyncRawCursor
         from psycopg.rows import tuple_row
 
         async with AsyncRawCursor(self._connection, row_factory=tuple_row) as cursor:
             await cursor.execute(text.encode(), _arrays(values))
-            return _plain(await cursor.fetchall())
-
-    async def execute(self, text: str, *values: Any) -> str:
-        from psycopg import AsyncRawCursor
-
-        async with AsyncRawCursor(self._connection) as cursor:
-            await cursor.execute(text.encode(), _arrays(values))
-            return cursor.statusmessage or ""
+            return await cursor.fetchall() if cursor.description else [], cursor.statusmessage or ""
 
 
-class PsycopgSyncConnection:
+class PsycopgSyncConnection(PsycopgConnection):
     """A blocking psycopg Connection: coroutines that never suspend and run to their end on the owner's thread."""
 
     blocks = True
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def in_transaction(self) -> bool:
-        return _psycopg_in_transaction(self._connection)
-
-    async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
+    async def _run(self, text: str, values: Sequence[Any]) -> tuple[list[Any], str]:
         from psycopg import RawCursor
         from psycopg.rows import tuple_row
 
         with RawCursor(self._connection, row_factory=tuple_row) as cursor:
             cursor.execute(text.encode(), _arrays(values))
-            return _plain(cursor.fetchall())
-
-    async def execute(self, text: str, *values: Any) -> str:
-        from psycopg import RawCursor
-
-        with RawCursor(self._connection) as cursor:
-            cursor.execute(text.encode(), _arrays(values))
-            return cursor.statusmessage or ""
+            return cursor.fetchall() if cursor.description else [], cursor.statusmessage or ""
 
 
 def caller_connection(connection: Any) -> CallerConnection:
@@ -117,11 +105,6 @@ def caller_connection(connection: Any) -> CallerConnection:
         "pass the driver's connection (from SQLAlchemy: connection.get_raw_connection(), then .driver_connection)",
         code="CONNECTION_UNKNOWN",
     )
-
-
-def _psycopg_in_transaction(connection: Any) -> bool:
-    """Without autocommit, psycopg begins a transaction with the first statement."""
-    return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
 
 
 def _arrays(values: Iterable[Any]) -> list[Any]:

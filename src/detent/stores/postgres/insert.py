@@ -11,7 +11,7 @@ import asyncpg
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import TASK, Change, Event, Job, Micros
-from detent.core.times import SECOND, first_id
+from detent.core.times import DAY, first_id
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.listing_queries import needs_trace_row
 from detent.stores.rows import CREATED, TRACE_PREFIX, as_text
@@ -31,7 +31,6 @@ _EVENT_TYPES = {name: sql_type(name) for name in _EVENT_COLUMNS}
 _FEW_JOBS = 1_000
 _SECONDS_PER_JOB = 0.002
 """Added to the time limit of a statement that inserts many jobs."""
-_DAY: Micros = 86_400 * SECOND
 """The shortest width of a partition, and so the least age of a job whose events are left when it is pruned."""
 _DROP_LEFT_EVENTS = """DELETE FROM {0}events e WHERE job_id = ANY (CAST($1::text[] AS uuid[]))
   AND NOT EXISTS (SELECT 1 FROM {0}jobs j WHERE j.id = e.job_id)"""
@@ -240,7 +239,7 @@ async def insert(
 
 async def _drop_left_events(connection: Any, namespace: str, changes: Sequence[Change]) -> None:
     """Make room for jobs whose ids are old enough that a pruned job may have had them, and has left its events."""
-    bound = first_id(changes[0].after.created_at - _DAY)
+    bound = first_id(changes[0].after.created_at - DAY)
     ids = changes.ids if isinstance(changes, UniformBatch) else [change.after.id for change in changes]
     old = [job_id for job_id in ids if job_id < bound and is_uuid(job_id)]
     if old:

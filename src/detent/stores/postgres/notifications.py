@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from detent.system.backoff import Backoff
-from detent.system.tasks import cancel_and_wait
+from detent.system.tasks import cancel_and_wait, complete, wait_for_event, wait_for_future
 
 from .connections import Connection, terminate
 
@@ -144,9 +144,7 @@ class Listener:
             async with asyncio.timeout(_TEST_TIMEOUT_SECONDS):
                 await connection.execute(_NOTIFY, self._channel, TEST)
                 await self._test_received.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TEST_INTERVAL_SECONDS):
-                    await closed.wait()
+            await wait_for_event(closed, _TEST_INTERVAL_SECONDS)
         raise OSError("the listening connection was closed")
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
@@ -164,31 +162,23 @@ class Waiters:
 
     def __init__(self) -> None:
         self._version = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
 
     def wake_all(self) -> None:
         self._version += 1
         for waiter in self._waiting:
-            _complete(waiter)
+            complete(waiter)
 
     async def wait_for_change(self, seen: int, timeout: float) -> int:
         """Wait until the version differs from `seen`, at most this long; returns the current version."""
         if self._version == seen and timeout > 0:
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
+            waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)
-            timer = loop.call_later(timeout, _complete, waiter)
             try:
-                await waiter
+                await wait_for_future(waiter, timeout)
             finally:
-                timer.cancel()
                 self._waiting.discard(waiter)
         return self._version
-
-
-def _complete(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class Ends:

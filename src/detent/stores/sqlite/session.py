@@ -17,6 +17,7 @@ from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.system.clock import block_thread
 from detent.system.run_now import run_now
+from detent.system.tasks import complete
 
 from .claim import SqliteTx
 from .errors import translate
@@ -307,8 +308,3 @@ class Session:
         """After a rollback: rows interned in that transaction do not exist, so cached ids may be wrong."""
         self.lane_cache.version = 0
         self.lane_cache.interned.clear()
-
-
-def complete(future: "asyncio.Future[bool]") -> None:
-    if not future.done():
-        future.set_result(True)

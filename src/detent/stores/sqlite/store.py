@@ -19,13 +19,14 @@ from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.clock import SteadyClock
 from detent.system.run_now import run_now
+from detent.system.tasks import wait_for_future
 
 from .batcher import LoopBatcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
 from .file_watch import CommitReports, FileWatch
 from .migrate import ensure_schema, latest_time, register, stored_contracts, stored_names
-from .session import Act, Call, Session, complete, connect, connect_read_only
+from .session import Act, Call, Session, connect, connect_read_only
 from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]
@@ -226,11 +227,9 @@ class SqliteStore:
         self._waiters.add(waiter)
         if reports is not None:
             reports.begin(loop)
-        timer = loop.call_later(seconds, complete, future)
         try:
-            await future
+            await wait_for_future(future, seconds)
         finally:
-            timer.cancel()
             self._waiters.discard(waiter)
             if reports is not None:
                 reports.end(loop)

@@ -10,7 +10,7 @@ const SPAN = /^(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+$/, SPAN_PART = /(\d+(?:\.\d+)?)(
 const UNIT_SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
 
 /** Seconds of a span like 300ms, 90s, 5m or 1h30m; null if it is none. @param {string} text */
-export function parseSpan(text) {
+function parseSpan(text) {
   if (!SPAN.test(text)) return null;
   let seconds = 0;
   for (const [, number, unit] of text.matchAll(SPAN_PART)) seconds += Number(number) * UNIT_SECONDS[unit];

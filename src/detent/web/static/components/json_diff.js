@@ -13,7 +13,7 @@ const MAX_CHANGES = 200, LONGEST_VALUE = 400, SHOWN_BEFORE = 40;
  * @param {unknown} after
  * @returns {JsonChange[]}
  */
-export function jsonChanges(before, after) {
+function jsonChanges(before, after) {
   /** @type {JsonChange[]} */
   const changes = [];
   compare(before, after, "", changes);

@@ -103,7 +103,7 @@ function entriesFor(text, found) {
   return [...asId, ...(found ? foundEntries(found) : []), ...fixed, ...asFilter].slice(0, MOST_SHOWN);
 }
 
-export function openPalette() {
+function openPalette() {
   const input = h("input", {
     type: "text", // Escape in a search field would only clear it
     role: "combobox",

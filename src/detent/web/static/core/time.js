@@ -40,7 +40,7 @@ export const formatDay = (date) => dayFormat.format(date);
  * @param {string} iso
  * @param {number} [now]
  */
-export function formatRelative(iso, now = Date.now()) {
+function formatRelative(iso, now = Date.now()) {
   const seconds = (new Date(iso).getTime() - now) / 1000;
   if (Math.abs(seconds) < 1) return t("time.now");
   const [unit, size] = RELATIVE_UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];

@@ -8,7 +8,7 @@ import { t } from "../../core/words.js";
 import { choicesOf, numberProblem, sameJson, textProblem } from "./json_schema.js";
 
 /** @param {string} iso @returns {string} the local time as an input of type datetime-local holds it */
-export function localTime(iso) {
+function localTime(iso) {
   const date = new Date(iso);
   const local = new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString();
   return local.slice(0, date.getMilliseconds() ? 23 : 19);
