@@ -37,6 +37,16 @@ def test_operations_have_unique_names_like_listJobs_and_a_summary() -> None:
     assert all(row["summary"] and row["description"] for row in operations().values())
 
 
+def test_every_parameter_has_a_description() -> None:
+    bare = [
+        f"{name} {parameter['name']}"
+        for name, operation in operations().items()
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description")
+    ]
+    assert bare == []
+
+
 def test_every_list_has_items_a_cursor_and_fields() -> None:
     lists = {name: row for name, row in operations().items() if row["operationId"].startswith("list")}
     assert len(lists) >= 15
