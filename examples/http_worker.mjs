@@ -56,8 +56,10 @@ class Context {
     const known = this.recorded.get(stepName);
     if (known && known.digest !== digest) throw new Error(`step ${stepName} was recorded with other arguments`);
     if (known) return known.result;
+    const start = performance.now();
     const result = await fn(...args);
-    return (await post("steps/record", { ...this.lease, name: stepName, digest, result })).result;
+    const duration_seconds = (performance.now() - start) / 1000;
+    return (await post("steps/record", { ...this.lease, name: stepName, digest, result, duration_seconds })).result;
   }
 
   /** The data of a signal, or null after the timeout. The job leaves the worker until then. */

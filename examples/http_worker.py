@@ -85,7 +85,9 @@ class Context:
             if self._recorded[name]["digest"] != digest:
                 raise Failure(f"step {name} was recorded with other arguments")
             return self._recorded[name]["result"]
-        return post("steps/record", {**self.lease, "name": name, "digest": digest, "result": fn(*args)})["result"]
+        start, result = time.monotonic(), fn(*args)
+        step = {"name": name, "digest": digest, "result": result, "duration_seconds": time.monotonic() - start}
+        return post("steps/record", {**self.lease, **step})["result"]
 
     def wait_for(self, name, timeout=None):
         """The data of a signal, or None after the timeout. The job leaves the worker until then."""

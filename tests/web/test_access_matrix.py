@@ -142,6 +142,7 @@ POST   /alerts/silences                   operate  shared  201
 DELETE /alerts/silences/{silence_id}      operate  shared  200
 GET    /webhooks                          operate  hooks   200
 POST   /webhooks                          admin    hooks   201
+GET    /webhooks/{webhook_id}             operate  hook    200
 PATCH  /webhooks/{webhook_id}             admin    hook    200
 DELETE /webhooks/{webhook_id}             admin    hook    200
 POST   /webhooks/{webhook_id}/pause       operate  hook    200

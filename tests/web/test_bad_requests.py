@@ -267,6 +267,49 @@ async def test_a_member_that_is_sent_twice_is_refused(api: Api, body: str) -> No
     assert code(refused, 422) == "BODY_NOT_JSON" and "twice" in refused.json()["detail"]
 
 
+async def test_a_body_that_is_not_json_is_refused_alike_everywhere(api: Api) -> None:
+    reasons = {b'{"x": NaN}': "NaN", b'{"x": "a", "x": "b"}': "twice", b"{": "property name", b"\xff": "utf-8"}
+    deep = b'{"x":' + b"[" * 99 + b"]" * 99 + b"}"
+    headers = {"content-type": "application/json"}
+    for path in ("jobs", "worker/claim", "bulk/cancel", "schedules", "limits/remove"):
+        for body, reason in reasons.items():
+            refused = await api.open.post(f"{API}/{path}", content=body, headers=headers)
+            assert code(refused, 422) == "BODY_NOT_JSON" and reason in refused.json()["detail"], path
+        assert code(await api.open.post(f"{API}/{path}", content=deep, headers=headers), 422) == "BODY_TOO_DEEP", path
+
+
+async def test_a_get_request_has_no_body(api: Api) -> None:
+    for body in (b"{}", b'{"status": "queued"}'):
+        refused = await api.open.request(
+            "GET", f"{API}/jobs", content=body, headers={"content-type": "application/json"}
+        )
+        assert code(refused, 422) == "BODY_UNEXPECTED"
+    assert (await api.open.request("GET", f"{API}/jobs", headers={"content-length": "0"})).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-Unmodified-Since"])
+async def test_a_precondition_that_is_not_checked_is_refused(api: Api, header: str) -> None:
+    job = await api.submit()
+    for method, path in (("POST", f"jobs/{job['id']}/cancel"), ("GET", f"jobs/{job['id']}"), ("PUT", "limits")):
+        refused = await api.open.request(method, f"{API}/{path}", headers={header: '"x"'})
+        assert code(refused, 422) == "INPUT_INVALID" and header in refused.json()["detail"]
+    assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["status"] == "queued"
+
+
+async def test_an_idempotency_key_that_would_be_ignored_is_refused(api: Api) -> None:
+    """A client that repeats POST /webhooks under a key must not get two webhooks."""
+    bodies = {
+        "webhooks": {"name": "crm", "url": "https://crm.example/"},
+        "tokens": {"name": "ann", "role": "viewer"},
+        "worker/claim": {"worker": "w", "job_types": ["mail"]},
+        "schedules/preview": {"every": "1h"},
+    }
+    for path, body in bodies.items():
+        refused = await api.open.post(f"{API}/{path}", json=body, headers={"Idempotency-Key": "k"})
+        assert code(refused, 422) == "IDEMPOTENCY_KEY_INVALID", path
+    assert (await api.open.get(f"{API}/webhooks")).json()["items"] == []
+
+
 async def test_an_empty_list_of_statuses_does_not_match_all_jobs(api: Api) -> None:
     job = await api.submit()
     refused = await api.open.post(f"{API}/bulk/cancel", json={"status": [], "dry_run": False})

@@ -9,6 +9,8 @@ from jsonschema import Draft202012Validator
 
 from detent.core.job import ApprovalRequest, Wait
 from detent.core.outcome import Waits
+from detent.observability.settings import WebhookSettings
+from detent.observability.webhook_sender import WebhookSender
 from detent.web.http.route import ApiRoute
 from detent.web.openapi.examples import EXAMPLES
 from support.web.api import API, Api, code
@@ -35,6 +37,16 @@ def test_operations_have_unique_names_like_listJobs_and_a_summary() -> None:
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[a-z]+([A-Z][a-z0-9]*)+", name) for name in names), names
     assert all(row["summary"] and row["description"] for row in operations().values())
+
+
+def test_every_parameter_has_a_description() -> None:
+    bare = [
+        f"{name} {parameter['name']}"
+        for name, operation in operations().items()
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description")
+    ]
+    assert bare == []
 
 
 def test_every_list_has_items_a_cursor_and_fields() -> None:
@@ -200,7 +212,32 @@ async def test_unknown_names_of_statuses_and_phases_are_refused(api: Api) -> Non
     phase = await api.open.get(f"{API}/jobs?phase=nowhere")
     assert code(phase, 422) == "INPUT_INVALID" and "'claimable'" in phase.json()["detail"]
     assert code(await api.open.post(f"{API}/bulk/cancel", json={"status": "nowhere"}), 422) == "STATUS_UNKNOWN"
+    parent = await api.submit()
+    children = await api.open.get(f"{API}/jobs/{parent['id']}/children?status=nowhere")
+    assert code(children, 422) == "STATUS_UNKNOWN"
     assert (await api.open.get(f"{API}/jobs?status=queued")).status_code == 200
+
+
+async def test_progress_cannot_be_asked_for_in_envelopes(api: Api) -> None:
+    statuses = {"progress=true": 422, "progress=false": 200, "": 200}
+    for query, status in statuses.items():
+        answer = await api.open.head(f"{API}/events/stream?format=envelope&{query}")
+        assert answer.status_code == status, query
+
+
+async def test_a_webhook_is_shown_with_its_backlog(api: Api) -> None:
+    """Also in the answer of a pause."""
+    created = (await api.open.post(f"{API}/webhooks", json={"name": "crm", "url": "http://127.0.0.1:9/"})).json()
+    await api.submit()
+    await WebhookSender(api.engine, WebhookSettings()).drain()
+    path = f"{API}/webhooks/{created['id']}"
+    shown = (await api.open.get(path)).json()
+    assert shown == (await api.open.get(f"{API}/webhooks")).json()["items"][0]
+    assert shown["backlog"] == 1 and "secret" not in shown
+    paused = (await api.open.post(f"{path}/pause")).json()
+    assert (paused["state"], paused["backlog"]) == ("paused", 1)
+    assert (await api.open.post(f"{path}/resume")).json()["backlog"] == 1
+    assert code(await api.open.get(f"{API}/webhooks/nowhere"), 404) == "WEBHOOK_NOT_FOUND"
 
 
 async def test_limits_and_tokens_take_a_tenant_under_either_name(api: Api) -> None:

@@ -1,5 +1,6 @@
 """The worker protocol about a running job: steps, waits, signals, children, progress, log lines."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -106,6 +107,35 @@ async def test_a_step_that_was_begun_is_not_run_again(api: Api) -> None:
     ended = await second.post("steps/record", name="transfer", digest="d", result=1)
     assert code(ended, 409) == "ONCE_UNFINISHED"
     assert (await second.items("steps"))[0]["finished"] is False
+
+
+async def test_a_step_has_the_duration_that_its_worker_measured(api: Api) -> None:
+    mine = await run(api)
+    for name, seconds in (("pay", 0.0001), ("ship", None), ("pack", 3_600)):
+        await mine.post("steps/record", name=name, result=1, duration_seconds=seconds)
+    steps = (await api.open.get(f"{API}/jobs/{mine.job['id']}/steps")).json()["items"]
+    times = {step["name"]: (step["started_at"], step["finished_at"]) for step in steps}
+    start, end = map(datetime.fromisoformat, times["pay"])
+    assert timedelta(microseconds=100) <= end - start < timedelta(seconds=1) and times["ship"][0] == times["ship"][1]
+    job = (await api.open.get(f"{API}/jobs/{mine.job['id']}")).json()
+    assert times["pack"][0] == job["started_at"], "no step begins before its execution"
+    begun = await mine.post("steps/record", name="call", finished=False, duration_seconds=1)
+    assert code(begun, 422) == "INPUT_INVALID"
+
+
+async def test_a_snooze_says_for_how_long(api: Api) -> None:
+    mine = await run(api)
+    refused = await mine.post("settle", outcome="snooze")
+    assert code(refused, 422) == "INPUT_INVALID" and "after_seconds" in refused.json()["detail"]
+    assert await mine.settle(outcome="snooze", after_seconds=0) == "queued"
+
+
+async def test_the_name_of_a_worker_has_at_most_100_characters(api: Api) -> None:
+    answers = [
+        await api.open.post(f"{API}/worker/claim", json={"worker": "w" * length, "job_types": ["mail"]})
+        for length in (100, 101)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 422]
 
 
 async def test_a_step_may_have_the_result_null(api: Api) -> None:

@@ -148,7 +148,9 @@ class Jobs(Service):
     async def children(
         self, tx: Tx, job_id: str, after: str | None, limit: int, *, phase: str | None = None, status: str | None = None
     ) -> builtins.list[NamedChild]:
-        """Children that the caller may see, by id, each with its name, the siblings it runs after and its progress."""
+        """Children that the caller may see, by id, each with its name, the siblings it runs after and its progress.
+        Raises InvalidInput (STATUS_UNKNOWN) for a status that no contract has."""
+        check_statuses(self._runtime.contracts, () if status is None else (status,))
         job = await self._runtime.find(tx, job_id)
         return await read_children(tx, self._runtime, job, after, limit, phase=phase, status=status)
 

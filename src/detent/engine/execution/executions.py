@@ -1,12 +1,13 @@
 """Running jobs of workers that speak HTTP: steps, signals, children, progress and log lines, checked by lease token."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from detent.core.child_ids import child_id
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch
-from detent.core.job import Job, Progress, Signal, Step
+from detent.core.job import Job, Micros, Progress, Signal, Step
 from detent.core.job import LogLine as Stored
 from detent.core.times import SECOND
 from detent.engine.refusal import Refused, refuse
@@ -33,6 +34,8 @@ class StepRecord(NamedTuple):
     digest: str
     result: str | None
     finished: bool = True
+    duration: Micros | None = None
+    """How long it ran; not used for a step whose begin was recorded."""
 
 
 class LogLine(NamedTuple):
@@ -78,6 +81,8 @@ class Executions(Service):
         if stored is not None:
             _check_recorded(stored, record, job)
         step = Step(job_id, record.name, record.digest, record.result, record.finished, job.execution_no, tx.now)
+        if record.duration is not None:
+            step = replace(step, started_at=max(tx.now - record.duration, job.updated_at))  # not before its execution
         if stored is None or not stored.finished:
             await tx.steps.record_step(step, token)
             return step

@@ -99,6 +99,11 @@ class Webhooks(Service):
         pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in visible])
         return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in visible]
 
+    @reads
+    async def get(self, tx: Tx, reference: str) -> operations.Webhook:
+        webhook = await self._find(tx, reference)
+        return webhook_view(webhook, (await tx.webhooks.pending_deliveries([webhook.id])).get(webhook.id, 0))
+
     @writes
     async def add(self, tx: Tx, request: WebhookRequest, scope: Scope) -> tuple[Webhook, str]:
         """Add a subscription to events from now on; returns it and its secret, which is not shown again."""

@@ -63,6 +63,8 @@ def _refusal_of(error: Exception, trace_id: str) -> DetentError:
     if isinstance(error, RequestValidationError):
         return _invalid(error)
     if isinstance(error, HTTPException):
+        if isinstance(error.__cause__, DetentError):  # FastAPI answers 400 without a reason if reading the body fails
+            return error.__cause__
         code, detail = _ROUTING.get(error.status_code, ("HTTP_ERROR", str(error.detail)))
         return DetentError(detail, code=code, http_status=error.status_code)
     if isinstance(error, DetentError):

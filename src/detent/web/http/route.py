@@ -55,9 +55,10 @@ POWER = "x-detent-power"
 _LATE_SECONDS = 0.1
 _LIST_KEYS = ("items", "next_cursor", "searched_until")
 _EMPTY_BODIES = (b"", b"{}", b"null")
+_PRECONDITIONS = ("If-Match", "If-Unmodified-Since")
 HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
 _NOT_KEPT = (None, Power.READ, Power.WORK, Power.ADMIN)
-"""Powers of routes that ignore an Idempotency-Key: reading, leases, and what contains or concerns secrets."""
+"""Powers of routes that refuse an Idempotency-Key: reading, leases, and what contains or concerns secrets."""
 PUBLIC = "public"
 """Declared by routes that need no authentication: liveness, readiness, the OpenAPI document."""
 
@@ -211,7 +212,19 @@ class ApiRoute(APIRoute):
             if number > 1 and not self._query_parameters[name]:
                 raise InvalidInput(f"query {name}: send it once; it has one value", field=name)
 
+    def _check_headers(self, request: ApiRequest) -> None:
+        """Raise InvalidInput for a header that asks for what this route does not do."""
+        for name in _PRECONDITIONS:
+            if name in request.headers:
+                raise InvalidInput(f"this endpoint checks no precondition; leave out {name}", field=name)
+        if request.method == "POST" and not self.keeps_answer and "idempotency-key" in request.headers:
+            message = "this endpoint does not repeat answers; leave out Idempotency-Key"
+            raise InvalidInput(message, code="IDEMPOTENCY_KEY_INVALID")
+        if request.method in SAFE and request.headers.get("content-length", "0") != "0":
+            raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
+
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
+        self._check_headers(request)
         self._check_query(request)
         if request.raw and not is_json(request.headers.get("content-type")):
             message = "send the body as JSON, with `Content-Type: application/json`"

@@ -30,6 +30,22 @@ _NAME_A_CONTRACT = (
 )  # fmt: skip
 """Schemas of bodies that are refused if they name a contract that does not exist."""
 _CREATES = ("submitJob", "submitTask")
+_PARAMETERS = {
+    "tenant_id": "Only of this tenant.",
+    "queue": "Only of this queue.",
+    "contract": "Only under this contract.",
+    "job_type": "Only of this job type.",
+    "job_id": "Only of this job.",
+    "status": "Only in this status.",
+    "phase": "Only in this phase: claimable (queued), leased (running), blocked (waiting) or final (finished).",
+    "max_duration_seconds": "As min_duration_seconds, at most this long.",
+    "max_attempts": "At most this many executions so far.",
+    "limit": "The most items of a page.",
+    "format": "Lines of JSON, or CSV with a header.",
+    "q": "A name, an id, or the beginning of one.",
+    "last-event-id": "The id of the last event that the client has; it goes before `after`.",
+}
+"""Descriptions of parameters whose fields have none."""
 ABOUT = (
     "Detent is a durable job engine; the contract of a job defines its statuses and legal transitions. "
     "Authentication: send a token as `Authorization: Bearer TOKEN`. Errors are application/problem+json with a stable "
@@ -74,6 +90,9 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
     for operation in (operation for methods in openapi["paths"].values() for operation in methods.values()):
         operation["responses"].pop("default", None)
         _add_headers(operation)
+        for parameter in operation.get("parameters", ()):
+            if "description" not in parameter:
+                parameter["description"] = _PARAMETERS[parameter["name"]]
         if operation["operationId"] in EXAMPLES:
             operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[operation["operationId"]]
         _add_answer_examples(operation, schemas)

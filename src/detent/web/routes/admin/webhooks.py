@@ -105,6 +105,13 @@ async def add_webhook(request: ApiRequest, body: WebhookCreateRequest) -> operat
     return {**webhook_view(webhook), "secret": secret}
 
 
+@router.route_for("GET", "/webhooks/{webhook_id}", Power.OPERATE)
+async def get_webhook(request: ApiRequest, webhook_id: WebhookId) -> operations.Webhook:
+    """Get a webhook, without its secret. 404 WEBHOOK_NOT_FOUND."""
+    _check_reach(request)
+    return await request.engine.webhooks.get(webhook_id)
+
+
 @router.route_for("PATCH", "/webhooks/{webhook_id}", Power.ADMIN)
 async def update_webhook(
     request: ApiRequest, webhook_id: WebhookId, body: WebhookUpdateRequest
@@ -136,7 +143,8 @@ async def pause_webhook(
 ) -> operations.Webhook:
     """Send nothing until it is resumed. Events stay in the log and are sent then."""
     _check_reach(request)
-    return webhook_view(await request.engine.webhooks.pause(webhook_id, request.acting(body)))
+    webhook = await request.engine.webhooks.pause(webhook_id, request.acting(body))
+    return await request.engine.webhooks.get(webhook.id)
 
 
 @router.route_for("POST", "/webhooks/{webhook_id}/resume", Power.OPERATE)
@@ -145,7 +153,8 @@ async def resume_webhook(
 ) -> operations.Webhook:
     """Send again, also after Detent has disabled it."""
     _check_reach(request)
-    return webhook_view(await request.engine.webhooks.resume(webhook_id, request.acting(body)))
+    webhook = await request.engine.webhooks.resume(webhook_id, request.acting(body))
+    return await request.engine.webhooks.get(webhook.id)
 
 
 @router.route_for("POST", "/webhooks/{webhook_id}/replay", Power.OPERATE)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from detent.core.access import Power
-from detent.core.errors import DetentError
+from detent.core.errors import DetentError, InvalidInput
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import position_from
 from detent.system.tasks import cancel_and_wait
@@ -82,6 +82,8 @@ async def stream_events(
 ) -> Response:
     """Send all status changes, and the progress of running jobs at most once a second. A client that reconnects with
     Last-Event-ID gets every later change; progress is not repeated."""
+    if query.format == "envelope" and query.progress and "progress" in query.model_fields_set:
+        raise InvalidInput("no contract publishes progress; leave out progress, or format", field="progress")
     caller = request.caller
     after = last_event_id or query.after
     start = None if after is None else position_from(after)

@@ -10,6 +10,7 @@ from detent.core.access import Power
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import CHILDREN, Failure, Wait
+from detent.core.options.option import PRINTABLE
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.retry import Origin
 from detent.core.times import SECOND
@@ -55,7 +56,9 @@ class LeaseToken(schemas.RequestBody):
 
 
 class WorkerName(schemas.RequestBody):
-    worker: schemas.Name = Field(max_length=100, description="Name of the worker; its id is PERSON/NAME.")
+    worker: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=PRINTABLE)] = Field(
+        description="Name of the worker; its id is PERSON/NAME."
+    )
 
 
 class ClaimRequest(WorkerName):
@@ -107,12 +110,15 @@ _FIELDS_OF_OTHERS = {
 
 
 def _outcome_schema(outcome: str) -> dict[str, Any]:
-    """What a JSON schema says about one outcome: it has no values of the others, and a wait needs its own."""
+    """What a JSON schema says about one outcome: it has no values of the others; a wait and a snooze need theirs."""
     properties: dict[str, Any] = {"outcome": {"const": outcome}}
     properties |= {name: {"type": "null"} for name in _FIELDS_OF_OTHERS[outcome]}
     if outcome == "wait":
         properties["wait"] = {"type": "object", "additionalProperties": True}
-    return {"properties": properties, "required": ["wait"] if outcome == "wait" else ["outcome"]}
+    if outcome == "snooze":
+        properties["after_seconds"] = {"type": "number"}
+    needed = {"wait": "wait", "snooze": "after_seconds"}.get(outcome, "outcome")
+    return {"properties": properties, "required": [needed]}
 
 
 class SettleRequest(LeaseToken):
@@ -222,7 +228,9 @@ def outcome_of(body: SettleRequest) -> Outcome:
         code, message = body.code or "", body.message or ""
         return Failed(Failure(code, message, None, body.retryable, after=after, origin=Origin.REPORT))
     if body.outcome == "snooze":
-        return Snoozed(after or 0)
+        if after is None:
+            raise InvalidInput("the outcome snooze needs after_seconds", field="after_seconds")
+        return Snoozed(after)
     if body.outcome == "wait":
         return Waits(_wait_of(body.wait))
     return Cancelled(body.reason) if body.outcome == "cancel" else Stopped()

@@ -11,6 +11,7 @@ from pydantic import Field, WithJsonSchema
 from detent.core.access import Power
 from detent.core.errors import InvalidInput
 from detent.core.job import Step
+from detent.core.times import SECOND
 from detent.engine.execution.executions import LogLine, NamedChild, StepRecord
 from detent.engine.reads import worker_protocol
 from detent.engine.reads.responses import show
@@ -19,7 +20,7 @@ from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
 from .jobs import submission_of
-from .worker import LeaseToken, require_worker
+from .worker import LeaseToken, Seconds, require_worker
 
 router = Router(tags=["worker"])
 MAX_CHILDREN = 500
@@ -35,6 +36,9 @@ class StepRequest(LeaseToken):
     )
     result: Any = Field(None, description="JSON, at most 1 MiB.")
     finished: bool = True
+    duration_seconds: Seconds | None = Field(
+        None, description="How long the step ran, by the worker's clock; for a step that is finished."
+    )
 
 
 class Line(schemas.RequestBody):
@@ -75,8 +79,12 @@ async def record_step(request: ApiRequest, body: StepRequest) -> worker_protocol
     require_worker(request)
     if body.result is not None and not body.finished:
         raise InvalidInput("a step that is not finished has no result; leave it out", field="result")
+    if body.duration_seconds is not None and not body.finished:
+        message = "a step that is not finished has no duration; leave it out"
+        raise InvalidInput(message, field="duration_seconds")
     result = json_text(body.result, "STEP_RESULT_INVALID", "the result of the step") if body.finished else None
-    record = StepRecord(body.name, body.digest, result, body.finished)
+    duration = None if body.duration_seconds is None else int(body.duration_seconds * SECOND)
+    record = StepRecord(body.name, body.digest, result, body.finished, duration)
     return _step_view(await request.engine.executions.record_step(body.job_id, body.token, record))
 
 

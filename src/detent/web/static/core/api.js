@@ -67,7 +67,7 @@ function problemMessage(status, { code, detail }) {
 export const get = (path, query) => call("GET", path, { query });
 
 /**
- * POST with a new idempotency key.
+ * POST with a new idempotency key, to a route that keeps its answers.
  * @template Answer
  * @param {string} path
  * @param {unknown} [json]

@@ -6,7 +6,7 @@ import { field, formDialog, showSecret, textOf } from "../components/dialog.js";
 import { actionButton, badge, button } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
-import { get, post } from "../core/api.js";
+import { call, get } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
@@ -49,7 +49,7 @@ const askForToken = () =>
       const days = textOf(form, "days");
       /** @param {string} name */
       const listOf = (name) => (textOf(form, name) ?? "").split(",").map((entry) => entry.trim()).filter(Boolean);
-      return post("tokens", {
+      const json = {
         name: form.get("name"),
         role: form.get("role"),
         tenant_id: textOf(form, "tenant_id"),
@@ -58,7 +58,8 @@ const askForToken = () =>
         queues: listOf("queues"),
         job_types: listOf("job_types"),
         expires_days: form.get("never") === "on" ? "never" : days ? Number(days) : null,
-      });
+      };
+      return call("POST", "tokens", { json });
     },
   });
 
@@ -75,7 +76,7 @@ async function revoke(token) {
     lead: t("tokens.revoke.more"),
     button: t("action.revoke"),
     danger: true,
-    submit: () => post(`tokens/${encodeURIComponent(token.id)}/revoke`),
+    submit: () => call("POST", `tokens/${encodeURIComponent(token.id)}/revoke`),
   });
   if (done) toast(t("done.revoke"));
   refresh();

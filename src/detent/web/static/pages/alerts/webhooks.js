@@ -64,7 +64,9 @@ function webhookDialog(webhook = null) {
       webhook && reasonField(),
     ],
     submit: (form) => {
-      if (!webhook) return post("webhooks", { ...values(form), tenant_id: textOf(form, "tenant_id") });
+      if (!webhook) {
+        return call("POST", "webhooks", { json: { ...values(form), tenant_id: textOf(form, "tenant_id") } });
+      }
       const changes = Object.entries(values(form)).filter(([name, value]) =>
         JSON.stringify(value) !== JSON.stringify(webhook[/** @type {keyof Webhook} */ (name)])
       );

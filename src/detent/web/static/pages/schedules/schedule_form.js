@@ -139,7 +139,7 @@ function timingFields(schedule) {
     if (!expression.value.trim()) return;
     try {
       /** @type {SchedulePreview} */
-      const { items, in_words } = await post("schedules/preview?count=3", values());
+      const { items, in_words } = await call("POST", "schedules/preview", { query: { count: 3 }, json: values() });
       const words = in_words[language.slice(0, 2)];
       fill(
         nextRuns,
