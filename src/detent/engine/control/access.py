@@ -75,6 +75,7 @@ class Tokens(Service):
         if tenant is not None:
             check_name(tenant, "tenant")
         _check_limits(Role(role), tenant, payloads, bool(queues or job_types))
+        others = (SERVER_OPERATOR,) if scope.shared_with is None else scope.shared_with
         token = Token(
             id=self._runtime.ids.job(),
             digest="",
@@ -88,10 +89,7 @@ class Tokens(Service):
             roles=_names(roles, "roles", MAX_ROLES),
             queues=_names(queues, "queues", MAX_NAMES),
             job_types=_names(job_types, "job_types", MAX_NAMES),
-            shared_with=(
-                scope.actor.strip(),
-                *((SERVER_OPERATOR,) if scope.shared_with is None else scope.shared_with),
-            ),
+            shared_with=tuple(dict.fromkeys((scope.actor.strip(), *others))),
         )
         lists = {name: list(getattr(token, name)) for name in ("roles", "queues", "job_types")}
         data = {"person": token.person, "role": role, "payloads": payloads}

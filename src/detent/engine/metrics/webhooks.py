@@ -17,7 +17,7 @@ from detent.core.alerts import Delivery
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Micros
-from detent.core.times import SECOND, from_iso, iso
+from detent.core.times import DAY, SECOND, from_iso, iso
 from detent.core.webhooks.signature import PREFIX, secret_bytes
 from detent.core.webhooks.subscription import Webhook, WebhookState, check_url, delivery_id
 from detent.engine.payload_access import redact_entry, redact_job
@@ -35,7 +35,7 @@ from detent.system.ids import new_secret
 MAX_WEBHOOKS = 100
 """Of one tenant, or for all tenants."""
 MAX_FILTERS = 50
-SECRET_OVERLAP: Micros = 86_400 * SECOND
+SECRET_OVERLAP: Micros = DAY
 """How long the old secret signs too after a change."""
 _PAGE = 500
 _UNMATCHED = 100

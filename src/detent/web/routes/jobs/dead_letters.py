@@ -111,7 +111,7 @@ async def list_error_groups(
         "next_cursor": None,
         "more_groups": found.more_groups,
         "slots_since": iso(found.since) or "",
-        "slot_seconds": found.slot_width / SECOND,
+        "slot_seconds": round(found.slot_width / SECOND, 3),
         "searched_until": iso(searched_to) if searched_to else None,
     }
 
