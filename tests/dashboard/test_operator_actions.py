@@ -326,3 +326,13 @@ def test_a_viewer_is_not_told_to_add_schedules(site: Site) -> None:
     site.open(page, "schedules")
     expect(page.locator("#page")).to_contain_text("Operators add them here")
     assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_a_schedule_without_a_next_run_has_ended(site: Site) -> None:
+    soon = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+    site.call("POST", "schedules", {"name": "only once", "job_type": "mail", "at": soon, "payload": {"to": "x"}})
+    page = site.sign_in("vic", "schedules")
+    page.fill("#filter", "only once")
+    expect(row(page, "only once").locator(".badge")).to_have_text("Ended")
+    assert_no_errors(page)

@@ -166,8 +166,12 @@ const nameCell = ({ name, declared, job_type, queue }) => [
 ];
 
 /** @param {Schedule} schedule */
-const stateCell = ({ paused, last_error }) => [
-  paused ? badge("warning", t("queues.state.paused")) : badge("good", t("schedules.active")),
+const stateCell = ({ paused, next_fire_at, last_error }) => [
+  paused
+    ? badge("warning", t("queues.state.paused"))
+    : next_fire_at
+    ? badge("good", t("schedules.active"))
+    : badge("neutral", t("schedules.ended")),
   last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
 ];
 
