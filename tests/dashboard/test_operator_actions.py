@@ -329,10 +329,10 @@ def test_a_viewer_is_not_told_to_add_schedules(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_schedule_without_a_next_run_has_ended(site: Site) -> None:
+def test_a_schedule_without_a_next_run_is_finished(site: Site) -> None:
     soon = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
     site.call("POST", "schedules", {"name": "only once", "job_type": "mail", "at": soon, "payload": {"to": "x"}})
     page = site.sign_in("vic", "schedules")
     page.fill("#filter", "only once")
-    expect(row(page, "only once").locator(".badge")).to_have_text("Ended")
+    expect(row(page, "only once").locator(".badge")).to_have_text("Finished")
     assert_no_errors(page)

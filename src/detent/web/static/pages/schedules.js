@@ -154,7 +154,12 @@ function build(root) {
     setQueryParams({ q: text });
     pages.restart();
   });
-  fill(root, h("div", { class: "toolbar" }, input, may("operate") && addButton), list, pages.foot);
+  fill(
+    root,
+    h("div", { class: "toolbar" }, h("div", { class: "filter" }, input), may("operate") && addButton),
+    list,
+    pages.foot,
+  );
   return { rows, list };
 }
 
@@ -171,7 +176,7 @@ const stateCell = ({ paused, next_fire_at, last_error }) => [
     ? badge("warning", t("queues.state.paused"))
     : next_fire_at
     ? badge("good", t("schedules.active"))
-    : badge("neutral", t("schedules.ended")),
+    : badge("neutral", t("schedules.finished")),
   last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
 ];
 
