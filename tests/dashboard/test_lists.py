@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from dashboard.site import Site, assert_no_errors
 
@@ -322,4 +322,80 @@ def test_an_error_is_requeued_within_the_filter_only(site: Site) -> None:
     page.click("button[data-value=requeued]")
     expect(group).to_be_visible()
     expect(group.locator("button")).to_have_count(0)
+    assert_no_errors(page)
+
+
+def options(page: Page, text: str) -> list[str]:
+    """What the filter offers after this text."""
+    page.fill("#filter", text)
+    expect(page.locator("#filter")).to_have_attribute("aria-expanded", "true")
+    return [option.strip() for option in page.locator("#filter-options li").all_inner_texts()]
+
+
+def test_the_filter_of_grouped_dead_letters_offers_values(site: Site) -> None:
+    site.create_dead_letter("offered")
+    page = site.sign_in("ana", "dead-letters")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert "type:charge" in options(page, "type:")
+    assert "error:CARD_DECLINED" in options(page, "error:")
+    assert "queue:billing" in options(page, "queue:")
+    assert_no_errors(page)
+
+
+def test_the_filter_offers_the_values_of_the_present_rows(site: Site) -> None:
+    site.create_dead_letter("of another filter")
+    site.wait_until_final(site.submit("mail", {"to": "x"}, queue="flawless"))
+    page = site.sign_in("ana", "jobs?q=queue:flawless")
+    page.fill("#filter", "queue:flawless error:")
+    expect(page.locator("#filter")).to_have_attribute("aria-expanded", "false")
+    page.fill("#filter", "type:charge")
+    page.press("#filter", "Enter")
+    expect(page.locator("tbody")).to_contain_text("CARD_DECLINED")
+    assert options(page, "type:charge error:") == ["error:CARD_DECLINED"]
+    assert_no_errors(page)
+
+
+def test_the_filter_offers_queues_and_types_to_somebody_of_a_tenant(site: Site) -> None:
+    site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail", tenant_id="a"))
+    page = site.sign_in("tina", "jobs")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert "queue:mail" in options(page, "queue:")
+    assert "type:mail" in options(page, "type:")
+    assert_no_errors(page)
+
+
+def test_values_that_arrive_after_enter_do_not_cover_the_page(site: Site) -> None:
+    site.wait_until_final(site.submit("mail", {"to": "x"}, queue="mail"))
+    page = site.sign_in("ana", "jobs")
+    held: list[Route] = []
+    page.route("**/api/v1/queues*", lambda route: held.append(route))
+    with page.expect_request("**/api/v1/queues*"):
+        page.fill("#filter", "type:mail")
+    page.press("#filter", "Enter")
+    with page.expect_response("**/api/v1/queues*"):
+        held[0].continue_()
+    page.click("#pause-updates")
+    expect(page.locator("#pause-updates")).to_have_attribute("aria-pressed", "true")
+    assert_no_errors(page)
+
+
+def test_a_bookmarked_filter_of_dead_letters_that_is_refused_can_be_corrected(site: Site) -> None:
+    site.create_dead_letter("bookmarked")
+    page = site.sign_in("ana", f"dead-letters?q={'x' * 201}")
+    expect(page.locator("#page")).to_contain_text("INPUT_INVALID")
+    page.fill("#filter", "type:charge")
+    page.press("#filter", "Enter")
+    expect(page.locator("tbody")).to_contain_text("CARD_DECLINED")
+    assert_no_errors(page)
+
+
+def test_the_box_that_selects_the_page_follows_its_rows(site: Site) -> None:
+    for number in range(2):
+        site.create_dead_letter(f"selected {number}")
+    page = site.sign_in("ana", "dead-letters?view=list&q=type:charge")
+    page.check("#select-page")
+    page.locator("tbody input").first.uncheck()
+    expect(page.locator("#select-page")).not_to_be_checked()
+    page.locator("tbody input").first.check()
+    expect(page.locator("#select-page")).to_be_checked()
     assert_no_errors(page)

@@ -157,3 +157,16 @@ def test_a_page_says_what_does_not_exist(
     expect(state.locator("code")).to_have_text(code)
     state.get_by_role("link", name=list_name).click()
     expect(page).to_have_url(f"{site.root_url}/{list_path}")
+
+
+@pytest.mark.long
+def test_the_overview_has_metrics_by_tenant(site: Site) -> None:
+    for tenant in ("north", "south"):
+        site.wait_until_final(site.submit("mail", {"to": tenant}, queue="mail", tenant_id=tenant))
+    page = site.sign_in("vic")
+    tenants = page.get_by_role("region", name="Tenants")
+    north = tenants.locator(row(page, "north"))
+    expect(north.locator("td[data-label='Running p95']")).to_contain_text("ms")
+    north.get_by_role("link", name="north").click()
+    expect(page.locator("#filter")).to_have_value("tenant:north")
+    assert_no_errors(page)

@@ -276,3 +276,63 @@ def test_a_worker_is_drained(site: Site) -> None:
         assert site.call("GET", f"jobs/{job}")["result"] == "finished"
         expect(row(page, "1 / ")).to_have_count(0)
     assert_no_errors(page)
+
+
+def test_a_schedule_has_the_declared_options_of_its_type(site: Site) -> None:
+    page = site.sign_in("ana", "schedules")
+    page.click("text=Add a schedule")
+    page.fill("dialog [name=job_type]", "charge")
+    page.locator("dialog [name=job_type]").blur()
+    expect(page.locator("dialog [name=queue]")).to_have_attribute("placeholder", "billing")
+    page.click("dialog [data-view=json]")
+    page.fill("dialog textarea.json", '{"card": "good"}')
+    submit_dialog(page, name="charges", value="0 3 * * *")
+    expect(row(page, "charges")).to_contain_text("billing")
+    created = schedule(site, "charges")
+    assert (created["queue"], created["contract"]) == ("billing", "gate-b2")
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_every_schedule_and_approval_can_be_reached(site: Site) -> None:
+    for number in range(51):
+        daily = {"name": f"report {number:02}", "job_type": "mail", "cron": "0 3 * * *", "paused": True}
+        site.call("POST", "schedules", daily)
+        site.submit("mail", {"to": str(number)}, queue="held", hold=True)
+    page = site.sign_in("ana", "schedules")
+    expect(row(page, "report 50")).to_be_visible()
+    expect(row(page, "report 00")).to_have_count(0)
+    page.click("text=Older →")
+    expect(row(page, "report 00")).to_be_visible()
+    page.fill("#filter", "report 07")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    site.open(page, "")
+    page.keyboard.press("Control+k")
+    page.fill("#palette-input", "report 00")
+    page.locator("#palette-options li", has_text="Schedule").click()
+    expect(page.locator("tbody tr strong")).to_have_text("report 00")
+    page.fill("#filter", "no such name")
+    expect(page.locator("#page")).to_contain_text("No matching schedules")
+    site.open(page, "approvals")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.click("text=Newer →")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert_no_errors(page)
+
+
+def test_a_viewer_is_not_told_to_add_schedules(site: Site) -> None:
+    page = site.sign_in("vic")
+    page.route("**/api/v1/schedules?*", lambda route: route.fulfill(json={"items": [], "next_cursor": None}))
+    site.open(page, "schedules")
+    expect(page.locator("#page")).to_contain_text("Operators add them here")
+    assert_no_errors(page)
+
+
+@pytest.mark.long
+def test_a_schedule_without_a_next_run_is_finished(site: Site) -> None:
+    soon = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+    site.call("POST", "schedules", {"name": "only once", "job_type": "mail", "at": soon, "payload": {"to": "x"}})
+    page = site.sign_in("vic", "schedules")
+    page.fill("#filter", "only once")
+    expect(row(page, "only once").locator(".badge")).to_have_text("Finished")
+    assert_no_errors(page)

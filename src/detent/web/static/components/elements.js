@@ -2,7 +2,7 @@
 
 /** @import { Child, Props, Vote } from "../types.d.ts" */
 
-import { copyText, h } from "../core/dom.js";
+import { copyText, fill, h } from "../core/dom.js";
 import { t } from "../core/words.js";
 import { toast } from "./toast.js";
 
@@ -67,13 +67,37 @@ export const cardWithHead = (title, aside, ...children) =>
   h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), aside), children);
 
 /**
- * Links to the newer and older page of a list; `null` disables one.
- * @param {(() => unknown) | null} onNewer
- * @param {(() => unknown) | null} onOlder
- * @param {Child} [middle]
+ * The pages of a list that the API returns by cursor: `foot` has the buttons to turn them.
+ * @param {() => unknown} refresh loads the page of `cursor`
+ * @param {string} [back] what is on the page before
+ * @param {string} [forth] what is on the next page
  */
-export const pager = (onNewer, onOlder, middle) => [
-  button(`← ${t("pages.newer")}`, onNewer ?? (() => {}), { disabled: !onNewer }),
-  middle,
-  button(`${t("pages.older")} →`, onOlder ?? (() => {}), { disabled: !onOlder }),
-];
+export function cursorPages(refresh, back = t("pages.newer"), forth = t("pages.older")) {
+  /** Of the pages from the first to the one shown. @type {string[]} */
+  let cursors = [];
+  const foot = h("div", { class: "pages" });
+  /** @param {string[]} path */
+  const turn = (path) => {
+    cursors = path;
+    refresh();
+  };
+  return {
+    foot,
+    cursor: () => cursors.at(-1),
+    restart: () => turn([]),
+    /** @param {string | null} next */
+    draw: (next) => {
+      const onNext = () => next && turn([...cursors, next]);
+      const props = { hidden: !cursors.length && !next };
+      fill(
+        foot,
+        button(`← ${back}`, () => turn(cursors.slice(0, -1)), {
+          ...props,
+          disabled: !cursors.length,
+          "data-focus": "newer",
+        }),
+        button(`${forth} →`, onNext, { ...props, disabled: !next, "data-focus": "older" }),
+      );
+    },
+  };
+}

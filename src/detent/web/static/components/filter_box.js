@@ -13,7 +13,7 @@ const CHANGE_DELAY_MS = 350, MOST_OPTIONS = 40;
  * @param {object} options
  * @param {string} options.value
  * @param {string} options.label
- * @param {(key: string) => Promise<string[]>} options.suggest the values of a key; called once per key
+ * @param {(key: string) => Promise<string[]>} options.suggest the values of a key; called again when the filter has changed
  * @param {(text: string, isDone: boolean) => void} options.onChange
  * @param {FilterKeys} [options.keys]
  * @param {string} [options.placeholder]
@@ -40,7 +40,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
   const cache = new Map();
   /** @type {{ text: string, hint: string }[]} */
   let options = [];
-  let selected = -1, reported = value, reportedDone = true;
+  let selected = -1, reported = value, reportedDone = true, searches = 0;
   /** @type {number | undefined} */
   let timer;
 
@@ -63,7 +63,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
 
   async function showOptions() {
     const { text } = currentTerm();
-    const colon = text.indexOf(":");
+    const colon = text.indexOf(":"), search = ++searches;
     if (colon < 0) {
       const matching = Object.keys(keys).filter((key) => key.startsWith(text));
       options = matching.map((key) => ({ text: `${key}:`, hint: t(`filter.${key}`) }));
@@ -72,7 +72,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
       closeOptions(); // options of the previous text must not be chosen while the values load
       if (!Object.hasOwn(keys, key)) return;
       const values = await valuesOf(key);
-      if (currentTerm().text !== text) return;
+      if (search !== searches || currentTerm().text !== text) return;
       const matching = values.filter((option) => option.toLowerCase().includes(typed)).slice(0, MOST_OPTIONS);
       options = matching.map((option) => ({ text: `${filterTerm(key, option)} `, hint: "" }));
     }
@@ -130,6 +130,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
   }
 
   function finish() {
+    searches += 1; // values that are still loading must not open the options again
     closeOptions();
     report(true);
   }
@@ -159,6 +160,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
     if (text === reported && (reportedDone || !isDone)) return;
     reported = text;
     reportedDone = isDone;
+    cache.clear();
     onChange(text, isDone);
   }
 

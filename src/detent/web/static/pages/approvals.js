@@ -1,9 +1,9 @@
 // Jobs that wait for approval: the question, the votes so far, and the buttons to approve and reject.
 
-/** @import { PendingApproval, Table } from "../types.d.ts" */
+/** @import { Page, PendingApproval, Table } from "../types.d.ts" */
 
 import { formDialog, reasonField, textOf } from "../components/dialog.js";
-import { actionButton, linkWithId, voteLine } from "../components/elements.js";
+import { actionButton, cursorPages, linkWithId, voteLine } from "../components/elements.js";
 import { jsonTree } from "../components/json_tree.js";
 import { showRows, table } from "../components/table.js";
 import { toast } from "../components/toast.js";
@@ -16,6 +16,8 @@ import { jobUrl } from "../core/urls.js";
 import { t } from "../core/words.js";
 import { updateMenuCounts } from "../core/shell.js";
 
+// The oldest are on the first page.
+const pages = cursorPages(() => refresh(), t("pages.older"), t("pages.newer"));
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
@@ -66,7 +68,7 @@ function build(root) {
     may("review") && { label: t("col.actions"), class: "tight", cell: actionsCell },
   ]);
   const list = h("div");
-  fill(root, !may("review") && h("p", { class: "soft" }, t("approvals.read-only")), list);
+  fill(root, !may("review") && h("p", { class: "soft" }, t("approvals.read-only")), list, pages.foot);
   return { rows, list };
 }
 
@@ -94,17 +96,18 @@ function actionsCell(approval) {
 
 /**
  * @param {HTMLElement} root
- * @param {{ items: PendingApproval[] }} data
+ * @param {Page<PendingApproval>} page
  */
-function draw(root, { items }) {
+function draw(root, { items, next_cursor }) {
   view ??= build(root);
   updateMenuCounts();
   const empty = () => emptyState(t("approvals.none"), t("approvals.none.more"));
   showRows(view.list, view.rows, items, ({ job_id, name }) => `${job_id}/${name ?? ""}`, empty);
+  pages.draw(next_cursor);
 }
 
 const refresh = startPage({
-  load: () => get("approvals", { limit: 100 }),
+  load: () => get("approvals", { cursor: pages.cursor(), limit: 50 }),
   draw,
   every: 700,
   poll: 10_000,

@@ -2,7 +2,7 @@
 
 /** @import { AuditEntry, Page, Table } from "../types.d.ts" */
 
-import { pager } from "../components/elements.js";
+import { cursorPages } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
 import { jsonTree } from "../components/json_tree.js";
 import { showRows, table } from "../components/table.js";
@@ -16,8 +16,7 @@ import { t } from "../core/words.js";
 import "../core/shell.js";
 
 let subject = new URLSearchParams(location.search).get("subject") ?? "";
-/** Cursors of the pages from the newest to the one shown. @type {string[]} */
-let cursors = [];
+const pages = cursorPages(() => refresh());
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 
@@ -25,7 +24,7 @@ let view = null;
 const SUBJECT_URLS = {
   job: jobUrl,
   dlq: deadLetterUrl,
-  schedule: () => urlFor("schedules"),
+  schedule: (id) => urlFor(`schedules?q=${encodeURIComponent(id)}`),
   token: () => urlFor("tokens"),
   session: () => urlFor("tokens"),
   worker: () => urlFor("workers"),
@@ -73,13 +72,12 @@ function build(root) {
   const input = h("input", { type: "search", id: "filter", value: subject, placeholder: label, "aria-label": label });
   input.addEventListener("change", () => {
     subject = input.value.trim();
-    cursors = [];
     setQueryParams({ subject });
-    refresh();
+    pages.restart();
   });
-  const list = h("div"), foot = h("div", { class: "pages" });
-  fill(root, h("div", { class: "toolbar" }, h("div", { class: "filter" }, input)), list, foot);
-  return { rows, list, foot };
+  const list = h("div");
+  fill(root, h("div", { class: "toolbar" }, h("div", { class: "filter" }, input)), list, pages.foot);
+  return { rows, list };
 }
 
 /**
@@ -89,21 +87,13 @@ function build(root) {
 function draw(root, { items, next_cursor }) {
   view ??= build(root);
   showRows(view.list, view.rows, items, ({ n }) => n, () => emptyState(t("audit.none"), t("audit.none.more")));
-  const onNewer = () => {
-    cursors.pop();
-    refresh();
-  };
-  const onOlder = next_cursor && (() => {
-    cursors.push(next_cursor);
-    refresh();
-  });
-  fill(view.foot, pager(cursors.length ? onNewer : null, onOlder || null));
+  pages.draw(next_cursor);
 }
 
 const refresh = startPage({
-  load: () => get("audit", { subject, cursor: cursors.at(-1), limit: 50 }),
+  load: () => get("audit", { subject, cursor: pages.cursor(), limit: 50 }),
   draw,
   every: 2000,
   poll: 5000,
-  concerns: () => !cursors.length,
+  concerns: () => !pages.cursor(),
 });

@@ -12,7 +12,7 @@ import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
 import { childElements, fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
-import { emptyState } from "../core/states.js";
+import { emptyState, errorState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { deadLetterUrl, jobUrl, setQueryParams } from "../core/urls.js";
 import { formatNumber, richText, t } from "../core/words.js";
@@ -28,8 +28,11 @@ let filter = params.get("q") ?? "", status = params.get("status") ?? "open", isF
 let shownAs = params.get("view") ?? "groups", period = params.get("since") ?? "24h";
 /** @type {Set<string>} */
 const selectedIds = new Set();
+/** @type {Partial<DeadLetter>[]} */
+let shownGroups = [];
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
+const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page"), id: "select-page" });
 
 const query = () => parseFilter(filter, DEAD_LETTER_FILTER_KEYS).query;
 const statusQuery = () => (status === "all" ? {} : { status });
@@ -75,15 +78,15 @@ function onSelectionChange() {
   list.restart();
 }
 
-/** @param {string} key */
+/** Values of the newest dead letters; errors and types of all groups that are shown. @param {string} key */
 async function suggest(key) {
   if (key === "contract") {
     /** @type {Page<{ name: string }>} */
     const { items } = await get("contracts");
     return items.map(({ name }) => name);
   }
-  /** @type {Record<string, (item: DeadLetter) => string | null>} */
-  const shownValues = {
+  /** @type {Record<string, (item: Partial<DeadLetter>) => string | null | undefined>} */
+  const values = {
     queue: (item) => item.queue,
     type: (item) => item.job_type,
     tenant: (item) => item.tenant_id,
@@ -92,7 +95,10 @@ async function suggest(key) {
     group: (item) => item.error_group,
     proposed: (item) => item.proposed_by,
   };
-  return [...new Set(list.rows().map((item) => shownValues[key]?.(item) ?? "").filter(Boolean))].sort();
+  /** @type {Page<DeadLetter>} */
+  const { items } = await get("dlq/items", { ...statusQuery(), limit: 200, fields: FIELDS });
+  const known = [...items, ...list.rows(), ...shownGroups];
+  return [...new Set(known.map((item) => values[key]?.(item) ?? "").filter(Boolean))].sort();
 }
 
 /** @param {"requeue" | "discard"} action @param {Query} target */
@@ -198,7 +204,6 @@ function buildPeriod() {
 /** @returns {Table<DeadLetter>} */
 function buildTable() {
   const canAct = may("operate") || may("discard");
-  const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page"), id: "select-page" });
   selectPage.addEventListener("change", () => {
     for (const { dlq_id, status } of list.rows()) {
       if (selectPage.checked && status === "open") selectedIds.add(dlq_id);
@@ -249,6 +254,9 @@ function drawSelection() {
     const box = /** @type {HTMLInputElement | null} */ (row.querySelector("input[type=checkbox]"));
     if (box) box.checked = selected;
   }
+  const open = list.rows().filter((item) => item.status === "open");
+  selectPage.checked = open.length > 0 && open.every(({ dlq_id }) => selectedIds.has(dlq_id));
+  selectPage.indeterminate = !selectPage.checked && open.some(({ dlq_id }) => selectedIds.has(dlq_id));
   const n = selectedIds.size;
   const { invalid } = parseFilter(filter, DEAD_LETTER_FILTER_KEYS);
   const canAct = status === "open" && list.rows().length > 0 && (may("operate") || may("discard"));
@@ -301,6 +309,12 @@ function draw(root, { groups, listed, key }) {
     view.content.querySelector("tbody tr") !== null;
   view.content.classList.toggle("stale", keepRows);
   view.note.textContent = keepRows ? t("list.no-match-yet", { filter }) : "";
+  shownGroups = (groups?.items ?? []).map(({ job_type, error_code, error_class, group }) => ({
+    job_type,
+    error_code,
+    error_class,
+    error_group: group,
+  }));
   if (!keepRows && groups) {
     // The link and the actions of a row depend on the filter, too.
     const keyOf = (/** @type {ErrorGroup} */ group) => `${key}\n${keyOfGroup(group)}`;
@@ -325,4 +339,13 @@ function none() {
   return emptyState(t("dead-letters.none"), t("dead-letters.none.more"));
 }
 
-const refresh = startPage({ load, draw, poll: 5000, isPaused: list.isPaused });
+const refresh = startPage({
+  load,
+  draw,
+  drawRefusal: (root, problem) => {
+    view ??= build(root);
+    fill(view.content, errorState(problem, refresh));
+  },
+  poll: 5000,
+  isPaused: list.isPaused,
+});

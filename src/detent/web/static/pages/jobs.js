@@ -58,37 +58,42 @@ function loadPage(cursor) {
   return get("jobs", { ...query(), cursor, limit: PAGE_SIZE, fields: FIELDS });
 }
 
-/** @param {string} key */
+/** Known values of a key; those of the rows for people who may not see all queues and workers. @param {string} key */
 async function suggest(key) {
-  if (key === "phase") return PHASES;
-  if (key === "contract" || key === "status") {
-    /** @type {Page<{ name: string }>} */
-    const { items } = await get("contracts");
-    const names = items.map(({ name }) => name);
-    if (key === "contract") return names;
-    return sortedUnique([...(await loadContracts(names)).values()].flatMap(({ statuses }) => Object.keys(statuses)));
-  }
-  if (key === "queue" || key === "type") {
-    /** @type {Page<Queue>} */
-    const { items } = await get("queues");
-    return key === "queue"
-      ? items.map(({ queue }) => queue)
-      : sortedUnique(items.flatMap(({ job_types }) => job_types));
-  }
-  if (key === "worker") {
-    /** @type {Page<{ id: string }>} */
-    const { items } = await get("workers");
-    return items.map(({ id }) => id);
-  }
   /** @type {Record<string, (job: Job) => string | null>} */
   const shownValues = {
+    queue: (job) => job.queue,
+    type: (job) => job.job_type,
+    worker: (job) => job.worker,
     tenant: (job) => job.tenant_id,
     error: (job) => job.error_code,
     parent: (job) => job.parent_id,
     trace: (job) => job.trace_id,
     task: (job) => job.task_id,
   };
-  return sortedUnique(list.rows().map((job) => shownValues[key]?.(job) ?? "").filter(Boolean));
+  const shown = list.rows().map((job) => shownValues[key]?.(job) ?? "").filter(Boolean);
+  return sortedUnique([...await knownValues(key).catch(() => []), ...shown]);
+}
+
+/** @param {string} key @returns {Promise<string[]>} */
+async function knownValues(key) {
+  if (key === "phase") return PHASES;
+  if (key === "contract" || key === "status") {
+    /** @type {Page<{ name: string }>} */
+    const { items } = await get("contracts");
+    const names = items.map(({ name }) => name);
+    if (key === "contract") return names;
+    return [...(await loadContracts(names)).values()].flatMap(({ statuses }) => Object.keys(statuses));
+  }
+  if (key === "queue" || key === "type") {
+    /** @type {Page<Queue>} */
+    const { items } = await get("queues");
+    return items.flatMap(({ queue, job_types }) => key === "queue" ? queue : job_types);
+  }
+  if (key !== "worker") return [];
+  /** @type {Page<{ id: string }>} */
+  const { items } = await get("workers");
+  return items.map(({ id }) => id);
 }
 
 /** @param {string[]} values */

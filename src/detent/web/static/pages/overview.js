@@ -26,12 +26,13 @@ import "../core/shell.js";
  * @property {Overview} overview
  * @property {Series | null} series
  * @property {SeriesGroup[]} types
+ * @property {SeriesGroup[]} tenants
  * @property {Alert[] | null} alerts
  * @property {Map<string, Contract>} contracts
  */
 /** @typedef {{ tone: string, value: string, label: string, href: string }} Tile */
 /** @typedef {{ contract: string, status: string | null, count: number, parts: [string, number][] }} StatusLine */
-/** @typedef {{ name: string | null, series: SeriesGroup }} TypeRow */
+/** @typedef {{ name: string | null, series: SeriesGroup }} GroupRow */
 
 /** @type {Phase[]} */
 const PHASES = ["claimable", "leased", "blocked", "final"];
@@ -45,21 +46,25 @@ let view = null;
 function build(root) {
   const tiles = h("div", { class: "tiles" });
   const alerts = h("section", { class: "card block", hidden: true });
-  const series = seriesCards(() => refresh()), queues = buildQueues(), types = buildTypes();
+  const series = seriesCards(() => refresh()), queues = buildQueues();
+  const types = buildGroups("types", jobTypeUrl);
+  const tenants = buildGroups("tenants", (name) => jobsUrl(filterTerm("tenant", name)));
   const queueList = h("div"), statuses = h("div", { class: "bars" });
   const allQueues = h("a", { href: urlFor("queues") }),
     allTypes = h("a", { href: urlFor("types") }, t("overview.all-types"));
   const typesCard = h("div", { class: "span-12" }, cardWithHead(t("overview.types"), allTypes, types.node));
+  const tenantsCard = h("div", { class: "span-12" }, cardWithHead(t("overview.tenants"), null, tenants.node));
   const lists = h(
     "div",
     { class: "grid" },
     !tenant && typesCard,
+    !tenant && tenantsCard,
     !tenant && h("div", { class: "span-6" }, cardWithHead(t("overview.queues"), allQueues, queueList)),
     h("div", { class: "span-6" }, card(t("overview.statuses"), statuses)),
   );
   const lead = tenant && h("p", { class: "soft" }, t("overview.one-tenant", { tenant }));
   fill(root, lead, tiles, alerts, series.node, lists);
-  return { tiles, alerts, series, statuses, queues, queueList, types, typesCard, allQueues };
+  return { tiles, alerts, series, statuses, queues, queueList, types, typesCard, tenants, tenantsCard, allQueues };
 }
 
 /** @returns {Table<Queue>} */
@@ -72,31 +77,41 @@ const buildQueues = () =>
     { label: t("col.oldest"), class: "nowrap", cell: ({ oldest_due_at }) => timeElement(oldest_due_at) },
   ]);
 
-/** @returns {Table<TypeRow>} */
-function buildTypes() {
-  /** @type {(Column<TypeRow> | false)[]} */
+/**
+ * Metrics by job type or tenant.
+ * @param {"types" | "tenants"} kind
+ * @param {(name: string) => string} urlOf
+ * @returns {Table<GroupRow>}
+ */
+function buildGroups(kind, urlOf) {
+  /** @type {(Column<GroupRow> | false)[]} */
   const columns = [
     {
-      label: t("col.type"),
-      cell: ({ name }) => (name === null ? t("overview.other-types") : h("a", { href: jobTypeUrl(name) }, name)),
+      label: t(kind === "types" ? "col.type" : "col.tenant"),
+      cell: ({ name }) => (name === null ? t("overview.others") : h("a", { href: urlOf(name) }, name)),
     },
     ...PERCENTILE_COLUMNS,
   ];
-  return table(t("page.job_types"), columns);
+  return table(t(`overview.${kind}`), columns);
 }
+
+/** @param {SeriesGroup[]} groups @returns {GroupRow[]} */
+const rowsOf = (groups) => groups.map((series) => ({ name: series.name, series }));
 
 /** A tenant has no queues, types and alerts of its own: all tenants share them. @returns {Promise<OverviewData>} */
 async function load() {
   const span = currentSpan();
-  /** @type {[Overview, Series | null, SeriesGroups | null, Page<Alert> | null]} */
-  const [overview, series, types, alerts] = await Promise.all([
+  /** @type {[Overview, Series | null, SeriesGroups | null, SeriesGroups | null, Page<Alert> | null]} */
+  const [overview, series, types, tenants, alerts] = await Promise.all([
     get("overview"),
     get("series", { span }).catch(() => null),
     tenant ? null : get("series/groups", { by: "job_type", span }).catch(() => null),
+    tenant ? null : get("series/groups", { by: "tenant", span }).catch(() => null),
     tenant ? null : get("alerts").catch(() => null),
   ]);
   const contracts = await loadContracts(Object.keys(overview.statuses ?? {}));
-  return { overview, series, types: types?.items ?? [], alerts: alerts?.items ?? null, contracts };
+  const groups = { types: types?.items ?? [], tenants: tenants?.items ?? [] };
+  return { overview, series, ...groups, alerts: alerts?.items ?? null, contracts };
 }
 
 /**
@@ -125,9 +140,10 @@ function draw(root, data) {
   );
   view.allQueues.hidden = !queues.length;
   view.allQueues.textContent = t("overview.all-queues", { n: queues.length });
-  const rows = data.types.slice(0, SHOWN_TYPES).map((group) => ({ name: group.name, series: group }));
-  view.typesCard.hidden = !rows.length;
-  view.types.show(rows, ({ name }) => name ?? "");
+  view.typesCard.hidden = !data.types.length;
+  view.types.show(rowsOf(data.types.slice(0, SHOWN_TYPES)), ({ name }) => name ?? "");
+  view.tenantsCard.hidden = data.tenants.length < 2; // the overview is that of the only one
+  view.tenants.show(rowsOf(data.tenants), ({ name }) => name ?? "");
 }
 
 /** @param {Queue[]} queues */

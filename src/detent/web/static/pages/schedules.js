@@ -3,7 +3,7 @@
 /** @import { Job, Page, Schedule, SchedulePreview, Table } from "../types.d.ts" */
 
 import { formDialog, openDialog, reasonField, textOf } from "../components/dialog.js";
-import { actionButton, badge, button, tag } from "../components/elements.js";
+import { actionButton, badge, button, cursorPages, tag } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
 import { toast, toastError } from "../components/toast.js";
 import { call, canSeePayloads, get, may, post } from "../core/api.js";
@@ -11,7 +11,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { formatExact, timeElement, timeZone } from "../core/time.js";
-import { jobUrl } from "../core/urls.js";
+import { jobUrl, setQueryParams } from "../core/urls.js";
 import { formatNumber, language, richText, t } from "../core/words.js";
 import { backfill } from "./schedules/backfill.js";
 import { scheduleDialog } from "./schedules/schedule_form.js";
@@ -19,6 +19,8 @@ import "../core/shell.js";
 
 /** The language of cron expressions in words. */
 const WORDS = language.slice(0, 2);
+let text = new URLSearchParams(location.search).get("q") ?? "";
+const pages = cursorPages(() => refresh());
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 /** @param {Schedule} schedule */
@@ -138,7 +140,26 @@ function build(root) {
   ]);
   const list = h("div");
   const addButton = button(t("schedules.add"), thenRefresh(add), { class: "primary" });
-  fill(root, may("operate") && h("div", { class: "toolbar" }, addButton), list);
+  const label = t("schedules.filter");
+  const input = h("input", {
+    type: "search",
+    id: "filter",
+    value: text,
+    placeholder: label,
+    "aria-label": label,
+    maxlength: 200,
+  });
+  input.addEventListener("input", () => {
+    text = input.value.trim();
+    setQueryParams({ q: text });
+    pages.restart();
+  });
+  fill(
+    root,
+    h("div", { class: "toolbar" }, h("div", { class: "filter" }, input), may("operate") && addButton),
+    list,
+    pages.foot,
+  );
   return { rows, list };
 }
 
@@ -150,14 +171,17 @@ const nameCell = ({ name, declared, job_type, queue }) => [
 ];
 
 /** @param {Schedule} schedule */
-const stateCell = ({ paused, held_back, last_error }) => [
-  paused
-    ? badge("warning", t("queues.state.paused"))
-    : held_back
-    ? badge("warning", t("schedules.held-back"))
-    : badge("good", t("schedules.active")),
-  held_back && h("div", { class: "small soft" }, t("schedules.held-back.more")),
-  last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
+const stateBadge = ({ paused, held_back, next_fire_at }) => {
+  if (paused) return badge("warning", t("queues.state.paused"));
+  if (held_back) return badge("warning", t("schedules.held-back"));
+  return next_fire_at ? badge("good", t("schedules.active")) : badge("neutral", t("schedules.finished"));
+};
+
+/** @param {Schedule} schedule */
+const stateCell = (schedule) => [
+  stateBadge(schedule),
+  schedule.held_back && h("div", { class: "small soft" }, t("schedules.held-back.more")),
+  schedule.last_error && canSeePayloads && h("div", { class: "small error" }, schedule.last_error),
 ];
 
 /** @param {Schedule} schedule */
@@ -190,14 +214,18 @@ function actionsCell(schedule) {
  * @param {HTMLElement} root
  * @param {Page<Schedule>} page
  */
-function draw(root, { items }) {
+function draw(root, { items, next_cursor }) {
   view ??= build(root);
-  const empty = () => emptyState(t("schedules.none"), t("schedules.none.more"));
+  const empty = () =>
+    text
+      ? emptyState(t("schedules.no-match"), t("jobs.no-match.more"))
+      : emptyState(t("schedules.none"), t(may("operate") ? "schedules.none.more" : "schedules.none.viewer"));
   showRows(view.list, view.rows, items, ({ id }) => id, empty);
+  pages.draw(next_cursor);
 }
 
 const refresh = startPage({
-  load: () => get("schedules", { limit: 200 }),
+  load: () => get("schedules", { ...(text ? { text } : {}), cursor: pages.cursor(), limit: 50 }),
   draw,
   every: 2000,
   poll: 5000,

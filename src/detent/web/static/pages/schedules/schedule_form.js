@@ -23,7 +23,8 @@ const textInput = (name, value, props = {}) => h("input", { name, value: value ?
  * @returns {Promise<Schedule | null>}
  */
 export async function scheduleDialog(schedule = null) {
-  const job = await jobFields(schedule);
+  const queue = textInput("queue", schedule?.queue);
+  const job = await jobFields(schedule, queue);
   const timing = timingFields(schedule);
   /** @param {FormData} form */
   const common = (form) => ({ ...timing.values(), job_type: textOf(form, "job_type"), queue: textOf(form, "queue") });
@@ -35,31 +36,41 @@ export async function scheduleDialog(schedule = null) {
       !schedule && field(t("field.name"), textInput("name", "", { required: true })),
       job.type,
       timing.nodes,
-      field(t("field.queue"), textInput("queue", schedule?.queue)),
+      field(t("field.queue"), queue),
       (canSeePayloads || !schedule) && job.payload,
       schedule && reasonField(),
     ],
     submit: (form) =>
-      job.withPayload((payload) =>
+      job.withPayload((payload, options) =>
         schedule
           ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
-          : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
+          : post("schedules", {
+            ...options,
+            ...common(form),
+            ...payload,
+            name: textOf(form, "name"),
+            queue: textOf(form, "queue") ?? options.queue,
+          })
       ),
   });
 }
 
+/** Declared options that a schedule has, too. */
+const OPTIONS = ["queue", "contract", "priority", "max_retries", "timeout_ms", "backoff", "limit_key"];
+
 /**
- * The job type, and the payload with the fields that workers have declared for this type.
+ * The job type, and the payload and the options that workers have declared for this type.
  * @param {Schedule | null} schedule
+ * @param {HTMLInputElement} queue shows the declared queue as long as it is empty
  */
-async function jobFields(schedule) {
-  /** @param {string} name */
-  const schemaOf = async (name) => (await declared({ job_type: name }))[0]?.payload_schema ?? null;
-  const [types, schema] = await Promise.all([
+async function jobFields(schedule, queue) {
+  /** @param {string} name @returns {Promise<Declaration | undefined>} */
+  const declarationOf = async (name) => (await declared({ job_type: name }))[0];
+  const [types, declaration] = await Promise.all([
     declared({ fields: ["job_type"] }),
-    schedule && schemaOf(schedule.job_type),
+    schedule ? declarationOf(schedule.job_type) : undefined,
   ]);
   const type = textInput("job_type", schedule?.job_type, {
     required: true,
@@ -70,17 +81,19 @@ async function jobFields(schedule) {
   /** @param {JsonSchema | null} schemaOfType @param {unknown} value */
   const cardOf = (schemaOfType, value) =>
     payloadCard(schemaOfType, value, type.value.trim() ? undefined : t("schedules.choose-type"));
-  let card = cardOf(schema, schedule?.payload ?? {});
+  let card = cardOf(declaration?.payload_schema ?? null, schedule?.payload ?? {});
   const payload = h("div", {}, card.node);
   let changedBefore = false;
 
   async function chooseType() {
     const name = type.value.trim();
-    const schemaOfType = name ? await schemaOf(name) : null;
+    const declaredType = name ? await declarationOf(name) : undefined;
     const text = card.text();
-    if (type.value.trim() !== name || text === null) return;
+    if (type.value.trim() !== name) return;
+    queue.placeholder = String(declaredType?.options.queue ?? "");
+    if (text === null) return;
     changedBefore ||= card.changed();
-    card = cardOf(schemaOfType, JSON.parse(text));
+    card = cardOf(declaredType?.payload_schema ?? null, JSON.parse(text));
     fill(payload, card.node);
   }
 
@@ -91,16 +104,19 @@ async function jobFields(schedule) {
     ],
     payload,
     /**
-     * Send the payload, unless an edit leaves it; what is wrong with it is shown at its field.
+     * Send the payload, unless an edit leaves it, and the declared options; what is wrong with the payload is shown at
+     * its field.
      * @template Result
-     * @param {(payload: { payload?: unknown }) => Promise<Result>} send
+     * @param {(payload: { payload?: unknown }, options: Record<string, unknown>) => Promise<Result>} send
      */
     withPayload: async (send) => {
       const isKept = schedule && (!canSeePayloads || !(changedBefore || card.changed()));
       const value = isKept ? undefined : card.checkedValue();
       if (!isKept && value === undefined) throw new Error(t("enqueue.invalid"));
+      const { options = {} } = await declarationOf(type.value.trim()) ?? {};
+      const usable = Object.fromEntries(Object.entries(options).filter(([name]) => OPTIONS.includes(name)));
       try {
-        return await send(isKept ? {} : { payload: value });
+        return await send(isKept ? {} : { payload: value }, usable);
       } catch (error) {
         showPayloadProblems(card, error);
         throw error;
