@@ -40,7 +40,8 @@ def take_screenshots(data: Data, views: list[View]) -> tuple[int, list[str]]:
         for (is_empty, person), group in itertools.groupby(chosen, lambda view: (view.is_empty, view.person)):
             site = data.empty if is_empty else data.full
             viewport = {"width": width, "height": HEIGHTS[width]}
-            page = site.sign_in(person, "", viewport=viewport, locale=LOCALES[language], color_scheme=theme)
+            options = {"viewport": viewport, "locale": LOCALES[language], "color_scheme": theme}
+            page = site.sign_in(person, "", reduced_motion="reduce", **options)  # no menu that is half open
             for view in group:
                 data.show(page, view)
                 page.evaluate("scrollTo(0, 0)")

@@ -70,6 +70,34 @@ CUT = """() => [...document.querySelectorAll(".table-wrap, table.cards td, .pref
   .map((node) => node.outerHTML.slice(0, 200))"""
 """Cells and tables whose content is wider than they are: it is cut, covers its neighbour, or needs scrolling."""
 
+HARD_TO_USE = """() => {
+  const visible = (selector) => [...document.querySelectorAll(selector)].filter((node) => node.checkVisibility());
+  const low = visible("button:not(.plain), .button, summary.button")
+    .filter((node) => node.getBoundingClientRect().height < 32).map((node) => node.textContent);
+  const tiny = visible(".diagram text").filter((node) => node.getBoundingClientRect().height < 10);
+  const cut = visible("input[placeholder]").filter((node) => {
+    const context = new OffscreenCanvas(1, 1).getContext("2d"), style = getComputedStyle(node);
+    context.font = style.font;
+    return context.measureText(node.placeholder).width > node.clientWidth - 2 * parseFloat(style.paddingLeft);
+  });
+  const broken = visible("td code, dd code, summary code").filter((node) => {
+    const range = document.createRange(), texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    let last = null;
+    while (texts.nextNode()) {
+      for (const [index, letter] of [...texts.currentNode.data].entries()) {
+        range.setStart(texts.currentNode, index);
+        range.setEnd(texts.currentNode, index + 1);
+        const {top} = range.getBoundingClientRect();
+        if (last && top > last.top + 2 && /[A-Za-z]/.test(last.letter)) return true;
+        last = {top, letter};
+      }
+    }
+    return false;
+  });
+  return [...low, ...[...tiny, ...cut, ...broken].map((node) => node.outerHTML.slice(0, 200))];
+}"""
+"""Buttons too low for a finger, diagrams too small to read, placeholders that are cut, names broken inside a word."""
+
 
 @pytest.fixture(scope="module")
 def paths(module_site: Site) -> dict[str, str]:
@@ -97,6 +125,15 @@ def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[st
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             assert page.evaluate(CONTRAST) == [], (name, theme)
         assert_no_errors(page)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_a_phone_shows_everything_large_enough_and_whole(site: Site, paths: dict[str, str], locale: str) -> None:
+    page = site.sign_in("boss", "", locale=locale, viewport={"width": 390, "height": 780})
+    for name, path in {**paths, "contract": "contracts/gate-b2", "docs": "docs"}.items():
+        site.open(page, path)
+        assert page.evaluate(HARD_TO_USE) == [], name
 
 
 @pytest.mark.long
@@ -185,6 +222,12 @@ def test_both_languages_have_the_same_keys_and_placeholders() -> None:
         if english[key] == chinese[key] and re.search(r"[a-z]", _without_placeholders(english[key]))
     }
     assert same <= {"filter.phase"}, "not translated"
+
+
+def test_no_space_follows_a_time_in_chinese() -> None:
+    """A time ends with a Chinese word, as in "2分钟前"."""
+    found = {key for key, text in words("zh").items() if re.search(r"\{time\} [\u4e00-\u9fff]", text)}
+    assert found == set()
 
 
 def test_pages_use_the_words_of_the_field() -> None:

@@ -29,6 +29,7 @@ export function contractDiagram(contract, { label, taken = [], current = null })
   const takenKeys = new Set(taken.map(([source, target]) => edgeKey(source, target)));
   const svg = s("svg", { class: "diagram", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   svg.style.maxWidth = `${width * 1.25}px`;
+  svg.style.setProperty("--drawn-width", `${width}px`);
   const drawingOrder = ["", " next", " taken"];
   const edges = pairs.map((pair) => {
     const isTaken = takenKeys.has(edgeKey(pair.source ?? "", pair.target));

@@ -58,8 +58,8 @@ export function lineChart({ label, series, format, wide = false }) {
   /** @type {number | null} */
   let selected = null;
 
-  /** @param {number} at */
-  const x = (at) => left + ((at - from) / (to - from || 1)) * plotWidth;
+  /** The first and the last slot reach beyond the span. @param {number} at */
+  const x = (at) => left + Math.min(1, Math.max(0, (at - from) / (to - from || 1))) * plotWidth;
   /** @param {number} value */
   const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
 

@@ -29,6 +29,9 @@ export const actionButton = (name, onClick, props = {}) =>
  */
 export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, h("span", {}, text));
 
+/** A name in capitals, which is broken after an underscore if it does not fit in a line. @param {string} name */
+export const codeName = (name) => h("code", {}, name.split(/(?<=_)/).map((part) => [part, h("wbr")]));
+
 /** @param {string} text */
 export const tag = (text) => h("span", { class: "tag" }, text);
 

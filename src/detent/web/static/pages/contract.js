@@ -3,7 +3,7 @@
 /** @import { Contract, Edge, Table } from "../types.d.ts" */
 
 import { contractDiagram } from "../charts/contract_diagram.js";
-import { badge, card } from "../components/elements.js";
+import { badge, card, codeName } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
 import { jsonTree } from "../components/json_tree.js";
 import { detailsList, table } from "../components/table.js";
@@ -35,7 +35,7 @@ function edgesCard(contract) {
   /** @type {Table<Edge>} */
   const rows = table(t("contracts.edges"), [
     { label: t("contracts.source"), cell: ({ source }) => source ?? t("contracts.start") },
-    { label: t("contracts.event"), cell: ({ event }) => h("code", {}, event) },
+    { label: t("contracts.event"), class: "wide", cell: ({ event }) => h("code", {}, event) },
     { label: t("contracts.target"), cell: ({ target }) => target },
     { label: t("contracts.move"), cell: ({ move }) => move ?? "–" },
   ], Infinity);
@@ -79,7 +79,7 @@ function draw(root, contract) {
         "div",
         { class: "span-5 stack" },
         statusesCard(contract),
-        card(t("contracts.codes"), detailsList(codes.map(([name, code]) => [name, h("code", {}, code ?? "–")]))),
+        card(t("contracts.codes"), detailsList(codes.map(([name, code]) => [name, codeName(code ?? "–")]))),
         card(t("contracts.retry"), jsonTree(contract.retry)),
       ),
     ),

@@ -152,8 +152,7 @@ function drawHead({ job, detail, contract }) {
       "p",
       { class: "row" },
       statusBadge(contract, job.status, job.phase),
-      h("code", { class: "break" }, job.id),
-      copyButton(() => job.id),
+      h("span", { class: "row nowrap" }, h("code", { class: "break" }, job.id), copyButton(() => job.id)),
       detail.cancel_requested && badge("warning", t("job.cancel-requested")),
     ),
   );

@@ -111,6 +111,7 @@ function build(root) {
     { label: t("col.name"), cell: nameCell },
     {
       label: t("col.timing"),
+      class: "wide",
       cell: ({ expression, in_words, schedule_type, timezone }) => [
         h("code", {}, expression),
         in_words[WORDS] && h("div", { class: "small" }, in_words[WORDS]),

@@ -98,6 +98,7 @@ function build(root) {
     },
     {
       label: t("col.role"),
+      class: "wide",
       cell: ({ role, roles }) => [
         t(`role.${role}`),
         roles.length > 0 && h("div", { class: "soft small break" }, roles.join(", ")),
@@ -112,7 +113,11 @@ function build(root) {
       label: t("col.expires"),
       cell: ({ expires_at }) => (expires_at ? timeElement(expires_at) : t("tokens.never")),
     },
-    { label: t("col.created"), cell: ({ created_at, created_by }) => [timeElement(created_at), ` · ${created_by}`] },
+    {
+      label: t("col.created"),
+      class: "wide",
+      cell: ({ created_at, created_by }) => [timeElement(created_at), ` · ${created_by}`],
+    },
     { label: t("tokens.known-to"), class: "wide", cell: knownToCell },
     {
       label: t("col.actions"),

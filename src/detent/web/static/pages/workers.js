@@ -37,7 +37,7 @@ function build(root) {
       cell: typesCell,
     },
     { label: t("col.running"), cell: jobsCell },
-    { label: t("col.heartbeat"), class: "nowrap", cell: ({ seen_at }) => timeElement(seen_at) },
+    { label: t("col.heartbeat"), class: "nowrap wide", cell: ({ seen_at }) => timeElement(seen_at) },
     may("operate") && { label: t("col.actions"), class: "tight", cell: (worker) => workerActions(worker, refresh) },
   ]);
   const list = h("div");

@@ -3,6 +3,7 @@
 /** @import { Child, JobView, Step } from "../../types.d.ts" */
 /** @import { Execution } from "./executions_card.js" */
 
+import { codeName } from "../../components/elements.js";
 import { fill, h } from "../../core/dom.js";
 import { exactTime, formatDuration, millisecondsBetween } from "../../core/time.js";
 import { t } from "../../core/words.js";
@@ -99,7 +100,7 @@ function comparison(sides, { job, steps }) {
       t("col.error"),
       ({ error }) =>
         error
-          ? [h("code", {}, String(error.error_code)), h("div", { class: "break" }, String(error.error_message ?? ""))]
+          ? [codeName(String(error.error_code)), h("div", { class: "break" }, String(error.error_message ?? ""))]
           : "–",
     ),
     row(t("job.steps"), ({ number }) => String((groups.get(number) ?? []).length)),

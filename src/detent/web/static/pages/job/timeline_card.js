@@ -87,7 +87,7 @@ function itemNode(item, contract) {
         " · ",
         exactTime(at),
         actor && ` · ${actor}`,
-        execution_no > 0 && ` · ${t("job.execution", { n: execution_no })}`,
+        execution_no > 0 && [" · ", h("span", { class: "nowrap" }, t("job.execution", { n: execution_no }))],
       ),
       names && h("details", {}, h("summary", { class: "small" }, names), jsonTree(data)),
     ),

@@ -6,7 +6,7 @@
 import { h } from "../../core/dom.js";
 import { formatDuration, timeElement } from "../../core/time.js";
 import { deadLetterUrl } from "../../core/urls.js";
-import { hasText, richText, t, translated } from "../../core/words.js";
+import { hasText, richText, sentenceGap, t, translated } from "../../core/words.js";
 import { scopeText } from "../queues/limit_scope.js";
 
 /** @param {string[] | undefined} names */
@@ -152,7 +152,10 @@ function line(why, job) {
   const sentences = SENTENCES[why.reason]?.(why.details, job) ?? [why.sentence];
   const isScheduled = why.reason === "WAITS_FOR_MOMENT" && !why.details.kind; // it has never started
   const title = `why.${isScheduled ? "NOT_DUE" : why.reason}`;
-  return [hasText(title) && h("strong", {}, t(title)), sentences.filter(Boolean).map((sentence) => [" ", sentence])];
+  return [
+    hasText(title) && h("strong", {}, t(title)),
+    sentences.filter(Boolean).map((sentence) => [sentenceGap, sentence]),
+  ];
 }
 
 /**

@@ -44,6 +44,7 @@ const COLUMNS = {
   duration: { label: "col.duration", class: "number nowrap", cell: duration },
   error: {
     label: "col.error",
+    class: "wide",
     cell: ({ error_code, error_message }) =>
       error_code && h("span", { title: error_message ?? "" }, h("code", {}, error_code)),
   },

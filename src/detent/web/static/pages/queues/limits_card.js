@@ -71,7 +71,7 @@ export function limitsCard(refresh) {
     },
     {
       label: t("limits.rate"),
-      class: "number",
+      class: "number wide",
       cell: ({ rate, period_seconds }) =>
         rate !== null && formatNumber(rate) + (period_seconds === 1 ? "" : ` / ${period_seconds} s`),
     },
