@@ -40,6 +40,12 @@ function template(key, values) {
 /** @param {unknown} value */
 const valueText = (value) => (typeof value === "number" ? numberFormat.format(value) : String(value ?? ""));
 
+/** Names as one text. @param {Iterable<string>} names */
+export const joined = (names) => [...names].join(t("list.comma"));
+
+/** A title and the space after it; a full-width colon needs none. @param {string} key */
+export const leadingTitle = (key) => t(key).replace(/[^：]$/, "$& ");
+
 /** @param {string} key */
 export const hasText = (key) => key in texts;
 

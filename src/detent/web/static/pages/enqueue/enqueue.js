@@ -89,9 +89,10 @@ function draw(root, { types, contracts }) {
       contract && h(
         "p",
         { class: "small" },
-        `${t("col.contract")}: `,
-        h("a", { href: contractUrl(contract.name) }, contract.name),
-        ` · ${contractDescription(contract)}`,
+        richText("enqueue.contract", {
+          contract: h("a", { href: contractUrl(contract.name) }, contract.name),
+          description: contractDescription(contract),
+        }),
       ),
     ];
   }

@@ -1,7 +1,7 @@
 /** @import { JobView } from "../../types.d.ts" */
 
 import { h } from "../../core/dom.js";
-import { t } from "../../core/words.js";
+import { leadingTitle, t } from "../../core/words.js";
 import { executionsOf } from "./executions_card.js";
 
 /** The error of the job's last failed execution, with its traceback; null if there is none. @param {JobView} view */
@@ -14,7 +14,7 @@ export function errorCard(view) {
   return h(
     "div",
     { class: "job-error", id: "job-error" },
-    h("strong", {}, t(isFinal ? "job.error" : "job.last-error"), " "),
+    h("strong", {}, leadingTitle(isFinal ? "job.error" : "job.last-error")),
     h("code", {}, job.error_code),
     Boolean(failed?.error?.error_class) && h("span", { class: "soft" }, ` ${failed?.error?.error_class}`),
     job.error_message && h("pre", { class: "break" }, job.error_message),

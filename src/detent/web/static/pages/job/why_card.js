@@ -6,11 +6,11 @@
 import { h } from "../../core/dom.js";
 import { formatDuration, timeElement } from "../../core/time.js";
 import { deadLetterUrl } from "../../core/urls.js";
-import { hasText, richText, t, translated } from "../../core/words.js";
+import { hasText, joined, leadingTitle, richText, t, translated } from "../../core/words.js";
 import { scopeText } from "../queues/limit_scope.js";
 
 /** @param {string[] | undefined} names */
-const list = (names) => (names ?? []).join(t("list.comma")) || t("list.none");
+const list = (names) => joined(names ?? []) || t("list.none");
 /** @param {WhyDetails} details */
 const until = (details) => details.until && richText("why.until", { time: timeElement(details.until) });
 /** @param {WhyDetails} details */
@@ -133,7 +133,7 @@ function limited(details) {
 
 /** @param {Approval} approval */
 function approvalSentences({ summary, roles, quorum, missing, votes }) {
-  const roleNames = roles.map((role) => translated("role", role)).join(", ");
+  const roleNames = joined(roles.map((role) => translated("role", role)));
   const voteTexts = votes.map(({ approved, person }) => t(approved ? "why.approved" : "why.rejected", { person }));
   return [
     t("why.question", { question: summary }),
@@ -152,7 +152,8 @@ function line(why, job) {
   const sentences = SENTENCES[why.reason]?.(why.details, job) ?? [why.sentence];
   const isScheduled = why.reason === "WAITS_FOR_MOMENT" && !why.details.kind; // it has never started
   const title = `why.${isScheduled ? "NOT_DUE" : why.reason}`;
-  return [hasText(title) && h("strong", {}, t(title)), sentences.filter(Boolean).map((sentence) => [" ", sentence])];
+  const shown = sentences.filter(Boolean).map((sentence, index) => [index > 0 && " ", sentence]);
+  return [hasText(title) && h("strong", {}, leadingTitle(title)), shown];
 }
 
 /**
