@@ -64,7 +64,7 @@ def test_a_worker_over_http_is_drained_and_gone(site: Site) -> None:
     expect(page.locator(".tile", has_text="Succeeded").locator("b")).to_have_text("1")
     site.call("POST", "worker/deregister", {"worker": "node-1"})
     expect(page.locator(".state")).to_contain_text("This worker is gone")
-    page.get_by_role("link", name="All its jobs").click()
+    page.get_by_role("link", name="All jobs of this worker").click()
     wait_until_drawn(page)
     expect(page.locator("tbody tr")).to_have_count(1)
     assert_no_errors(page)
