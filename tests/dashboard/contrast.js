@@ -1,6 +1,6 @@
 /**
- * Texts whose contrast with their background is below WCAG AA: 4.5, or 3 for large text. The test evaluates this file and
- * calls the function.
+ * Texts whose contrast with their background is below WCAG AA: 4.5, or 3 for large text; and lines of diagrams below 3,
+ * without those to a cancelled status, which are faint. The test evaluates this file and calls the function.
  */
 function lowContrastTexts() {
   /** @typedef {number[]} Colour red, green, blue from 0 to 255, and alpha from 0 to 1 */
@@ -38,6 +38,15 @@ function lowContrastTexts() {
     return layers.reverse().reduce((below, top) => blend(top, below), [255, 255, 255]);
   };
 
+  /**
+   * @param {Colour} front
+   * @param {Colour} behind
+   */
+  const contrast = (front, behind) => {
+    const [high, low] = [luminance(front), luminance(behind)].sort((first, second) => second - first);
+    return (high + 0.05) / (low + 0.05);
+  };
+
   /** @type {Set<string>} */
   const findings = new Set();
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -47,13 +56,18 @@ function lowContrastTexts() {
     if (!text || !node?.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     if (node.closest("script, .visually-hidden, [disabled], svg, option, noscript")) continue;
     const style = getComputedStyle(node);
-    const behind = background(node), front = blend(parse(style.color), behind);
-    const [high, low] = [luminance(front), luminance(behind)].sort((first, second) => second - first);
-    const ratio = (high + 0.05) / (low + 0.05), size = parseFloat(style.fontSize);
+    const behind = background(node), size = parseFloat(style.fontSize);
+    const ratio = contrast(blend(parse(style.color), behind), behind);
     const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     if (ratio < (isLarge ? 3 : 4.5)) {
       findings.add(`${ratio.toFixed(2)} ${node.tagName}.${node.className}: ${text.slice(0, 40)}`);
     }
+  }
+  for (const line of document.querySelectorAll(".diagram .edge:not(.cancel) path")) {
+    const style = getComputedStyle(line), behind = background(line);
+    const colour = [...parse(style.stroke).slice(0, 3), Number(style.opacity)];
+    const ratio = contrast(blend(colour, behind), behind);
+    if (ratio < 3) findings.add(`${ratio.toFixed(2)} line of a diagram`);
   }
   return [...findings];
 }

@@ -56,12 +56,14 @@ WORDS = {
     "limits.concurrency": ("Max concurrent", "最大并发数"),
     "limits.rate": ("Max starts per second", "每秒最大启动数"),
     "approvals.count": ("{n} of {quorum} approvals", "已批准 {n}/{quorum}"),
+    "alert-kind.no_worker": ("ready jobs have no live worker", "就绪的任务没有存活的工作进程"),
+    "worker.all-jobs": ("All jobs of this worker", "该工作进程的全部任务"),
 }
 """The names of things that pages had other names for."""
 OLD_WORDS = re.compile(
-    r"^(?:due|later|held|over|told|told to|bounds|at once|facts|ended)$|ready or due|flowing|all quiet|\btold\b"
-    r"|where it stands|what happened|log sound|give (?:this|the) job up|make a new job|made from|begin a second"
-    r"|of \S+ missing|closes the door|token is over|asked in a way|\bfired? (?:at|by|of)\b|\bended as\b"
+    r"^(?:due|later|held|over|told|told to|bounds|at once|facts|ended)$|ready or due|\bdue jobs?\b|flowing|all quiet"
+    r"|\btold\b|where it stands|what happened|log sound|give (?:this|the) job up|make a new job|made from"
+    r"|begin a second|of \S+ missing|closes the door|token is over|asked in a way|\bfired? (?:at|by|of)\b|\bended as\b"
     r"|(?<!dead )(?<!dead-)\bletters?\b",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -98,6 +100,12 @@ HARD_TO_USE = """() => {
 }"""
 """Buttons too low for a finger, diagrams too small to read, placeholders that are cut, names broken inside a word."""
 
+HEADS_AND_CELLS = """() => [...document.querySelectorAll(".card:has(h2):has(.table-wrap)")].map((card) => {
+  const left = (node) => node.getBoundingClientRect().left + parseFloat(getComputedStyle(node).paddingLeft);
+  return [left(card.querySelector("h2")), left(card.querySelector("th"))];
+})"""
+"""Of each card with a table: where its heading begins, and where its first column begins."""
+
 
 @pytest.fixture(scope="module")
 def paths(module_site: Site) -> dict[str, str]:
@@ -125,6 +133,26 @@ def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[st
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             assert page.evaluate(CONTRAST) == [], (name, theme)
         assert_no_errors(page)
+
+
+def test_lines_of_a_diagram_are_visible_and_tables_begin_below_their_heading(site: Site) -> None:
+    page = site.sign_in("boss", "contracts/standard", viewport={"width": 1440, "height": 900})
+    expect(page.locator(".diagram")).to_be_visible()
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        assert page.evaluate(CONTRAST) == [], theme
+    columns = page.evaluate(HEADS_AND_CELLS)
+    assert columns and all(heading == column for heading, column in columns), columns
+
+
+def test_chinese_punctuation(site: Site) -> None:
+    job = site.submit("nobody", queue="lonely")
+    page = site.sign_in("boss", f"jobs/{job}", locale="zh-CN")
+    expect(page.locator("#why")).to_contain_text("没有工作进程处理该任务类型：没有存活的工作进程")
+    expect(page.locator("main")).to_contain_text("job.claimed、job.cancelled")
+    site.open(page, "enqueue?name=mail")
+    expect(page.locator("form.enqueue")).to_contain_text("契约：standard")
+    assert_no_errors(page)
 
 
 @pytest.mark.long

@@ -176,6 +176,16 @@ def _scale(page: Page) -> float:
     return float(page.locator(".graph").get_attribute("data-scale") or 0)
 
 
+def test_children_that_cannot_be_read_leave_no_empty_list_and_graph(site: Site) -> None:
+    job = site.submit("fan-out", {"parts": 4}, queue="imports")
+    page = site.sign_in("ana", "jobs")
+    page.route("**/children?*", lambda route: route.fulfill(status=503, json={"detail": "not now"}))
+    page.goto(f"{site.root_url}/jobs/{job}")
+    expect(page.locator("#children .error")).to_be_visible()
+    expect(page.locator("#children .graph")).to_be_hidden()
+    expect(page.locator("#children table")).to_be_hidden()
+
+
 @pytest.mark.drill  # three runs hung before its end, none of eight later ones did: the cause is not known
 def test_children_are_live(site: Site) -> None:
     job = site.submit("fan-out", {"parts": 4}, queue="imports")

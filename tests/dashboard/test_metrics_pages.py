@@ -7,6 +7,21 @@ from playwright.sync_api import Page, expect
 
 from dashboard.site import Site, assert_no_errors
 
+CHART = """async () => {
+  const script = document.querySelector("script[src$='/pages/overview.js']").src;
+  const {lineChart} = await import(new URL("../charts/line_chart.js", script));
+  const {formatTick} = await import(new URL("../core/time.js", script));
+  const series = [{name: "p50", tone: "good", value: (point) => point.value}];
+  const chart = lineChart({label: "chart", format: formatTick, series});
+  const draw = (top) => {
+    chart.show([{at: -60, value: top}, {at: 50, value: top}, {at: 130, value: top}], 0, 100);
+    return [...chart.node.querySelectorAll("text")].slice(0, 3).map((text) => text.textContent);
+  };
+  const labels = [22, 1, 0].map(draw), axis = chart.node.querySelector(".axis");
+  const xs = chart.node.querySelector(".line").getAttribute("d").match(/[\\d.]+(?=,)/g).map(Number);
+  return {labels, ends: [Math.min(...xs), Math.max(...xs)], axis: ["x1", "x2"].map((name) => +axis.getAttribute(name))};
+}"""
+
 
 def row(page: Page, name: str) -> str:
     """Selector of the row with this key."""
@@ -169,4 +184,12 @@ def test_the_overview_has_metrics_by_tenant(site: Site) -> None:
     expect(north.locator("td[data-label='Running p95']")).to_contain_text("ms")
     north.get_by_role("link", name="north").click()
     expect(page.locator("#filter")).to_have_value("tenant:north")
+    assert_no_errors(page)
+
+
+def test_lines_stay_in_their_chart_and_labels_are_exact(site: Site) -> None:
+    page = site.sign_in("ana", "")
+    chart = page.evaluate(CHART)
+    assert chart["ends"] == chart["axis"]  # the first and the last interval lie partly outside of the span
+    assert chart["labels"] == [["0", "20 ms", "40 ms"], ["0", "0.5 ms", "1 ms"], ["0", "0.5 ms", "1 ms"]]
     assert_no_errors(page)

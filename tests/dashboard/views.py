@@ -79,6 +79,10 @@ def _open(name: str, route: str, act: Act, path: str | None = None, person: str 
     return View(name, route, route.lstrip("/") if path is None else path, act, person)
 
 
+def _children(page: Page) -> None:
+    expect(page.locator("#children tbody tr")).not_to_have_count(0)
+
+
 def _show_graph(page: Page) -> None:
     page.click("[data-shape=graph]")
     expect(page.locator(".graph a")).not_to_have_count(0)
@@ -189,7 +193,7 @@ PAGES_WITH_DATA = (
     _page("jobs", "/jobs"),
     _page("job_failed", "/jobs/{job_id}", "jobs/{failed}"),
     _page("job_running", "/jobs/{job_id}", "jobs/{running}", _show_comparison),
-    _page("job_workflow", "/jobs/{job_id}", "jobs/{workflow}"),
+    _page("job_workflow", "/jobs/{job_id}", "jobs/{workflow}", _children),
     _page("job_graph", "/jobs/{job_id}", "jobs/{workflow}", _show_graph),
     _page("job_requeued", "/jobs/{job_id}", "jobs/{requeued}"),
     _page("job_unserved", "/jobs/{job_id}", "jobs/{unserved}"),

@@ -1,9 +1,9 @@
 // Bars on a common axis of time.
 
 import { h, s } from "../core/dom.js";
-import { formatDuration, formatExact } from "../core/time.js";
+import { formatDuration, formatExact, formatTick } from "../core/time.js";
 
-const WIDTH = 1000, HEIGHT = 14, NARROWEST = 3;
+const WIDTH = 1000, HEIGHT = 14, NARROWEST = 8;
 
 /** @typedef {{ from: number, to: number }} TimeRange in milliseconds since 1970 */
 
@@ -33,12 +33,9 @@ export const ganttAxis = (axis) =>
     "div",
     { class: "gantt-axis" },
     [0, 0.5, 1].map((share) =>
-      h("span", { title: exact(axis.from + (axis.to - axis.from) * share) }, tick((axis.to - axis.from) * share))
+      h("span", { title: exact(axis.from + (axis.to - axis.from) * share) }, formatTick((axis.to - axis.from) * share))
     ),
   );
-
-/** @param {number} milliseconds */
-const tick = (milliseconds) => (milliseconds === 0 ? "0" : formatDuration(milliseconds));
 
 /** @param {number} time */
 const exact = (time) => formatExact(new Date(time).toISOString());

@@ -58,7 +58,7 @@ export function lineChart({ label, series, format, wide = false }) {
   /** @type {number | null} */
   let selected = null;
 
-  /** The first and the last slot reach beyond the span. @param {number} at */
+  /** The first and the last interval may lie partly outside of the span. @param {number} at */
   const x = (at) => left + Math.min(1, Math.max(0, (at - from) / (to - from || 1))) * plotWidth;
   /** @param {number} value */
   const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
@@ -167,9 +167,9 @@ function withoutGaps(points, valueOf, baseOf) {
   return runs;
 }
 
-/** The next of 1, 2, 2.5, 5, 10 times a power of ten. @param {number} value */
+/** The next of 1, 2, 4, 6, 8, 10 times a power of ten: the half of each is short. @param {number} value */
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5].map((factor) => factor * power).find((rounded) => rounded >= value) ?? 10 * power;
+  return [1, 2, 4, 6, 8].map((factor) => factor * power).find((rounded) => rounded >= value) ?? 10 * power;
 }

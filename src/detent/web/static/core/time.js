@@ -103,6 +103,12 @@ export function formatDuration(milliseconds) {
   return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${smaller[0]}` : ""}`;
 }
 
+/** A label of an axis. @param {number} milliseconds */
+export function formatTick(milliseconds) {
+  if (milliseconds >= 1) return formatDuration(milliseconds);
+  return milliseconds === 0 ? "0" : `${Number(milliseconds.toPrecision(2))} ms`;
+}
+
 /**
  * @param {string} from
  * @param {string} to

@@ -42,6 +42,9 @@ function template(key, values) {
 /** @param {unknown} value */
 const valueText = (value) => (typeof value === "number" ? numberFormat.format(value) : String(value ?? ""));
 
+/** Names as one text. @param {Iterable<string>} names */
+export const joined = (names) => [...names].join(t("list.comma"));
+
 /** @param {string} key */
 export const hasText = (key) => key in texts;
 

@@ -41,7 +41,8 @@ function build(root) {
     { label: t("col.rule"), cell: ({ rule }) => rule },
     { label: t("col.subject"), cell: ({ subject }) => subject || t("alert.all-subjects") },
     { label: t("alert.until"), class: "nowrap", cell: ({ until }) => timeElement(until) },
-    { label: t("col.actor"), class: "wide", cell: ({ actor, reason }) => (reason ? `${actor}: ${reason}` : actor) },
+    { label: t("col.actor"), cell: ({ actor }) => actor },
+    { label: t("col.reason"), class: "wide", cell: ({ reason }) => reason },
     may("operate") && {
       label: t("col.actions"),
       class: "tight",

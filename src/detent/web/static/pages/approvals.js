@@ -13,7 +13,7 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { jobUrl } from "../core/urls.js";
-import { t } from "../core/words.js";
+import { joined, t, translated } from "../core/words.js";
 import { updateMenuCounts } from "../core/shell.js";
 
 // The oldest are on the first page.
@@ -82,7 +82,13 @@ const questionCell = (approval) => [
 /** @param {PendingApproval} approval */
 function actionsCell(approval) {
   const { may_decide, roles, votes } = approval;
-  if (!may_decide) return h("span", { class: "soft small" }, t("approvals.roles", { roles: roles.join(", ") }));
+  if (!may_decide) {
+    return h(
+      "span",
+      { class: "soft small" },
+      t("approvals.roles", { roles: joined(roles.map((role) => translated("role", role))) }),
+    );
+  }
   if (votes?.some((vote) => vote.person === person && vote.approved)) {
     return h("span", { class: "soft small" }, t("approvals.voted"));
   }

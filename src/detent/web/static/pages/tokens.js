@@ -11,7 +11,7 @@ import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
-import { t } from "../core/words.js";
+import { joined, t } from "../core/words.js";
 import "../core/shell.js";
 
 const ROLES = ["viewer", "operator", "reviewer", "admin", "worker", "producer"];
@@ -85,7 +85,7 @@ async function revoke(token) {
 /** @param {Token} token */
 function knownToCell({ shared_with }) {
   const names = shared_with.map((name) => (name === SERVER_OPERATOR ? t("tokens.server-operator") : name));
-  return names.join(t("list.comma")) || t("tokens.owner");
+  return joined(names) || t("tokens.owner");
 }
 
 /** @param {HTMLElement} root */
@@ -101,12 +101,12 @@ function build(root) {
       class: "wide",
       cell: ({ role, roles }) => [
         t(`role.${role}`),
-        roles.length > 0 && h("div", { class: "soft small break" }, roles.join(", ")),
+        roles.length > 0 && h("div", { class: "soft small break" }, joined(roles)),
       ],
     },
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id ?? t("tokens.all") },
-    { label: t("col.queues"), cell: ({ queues }) => queues.join(", ") || t("tokens.all") },
-    { label: t("col.types"), cell: ({ job_types }) => job_types.join(", ") || t("tokens.all") },
+    { label: t("col.queues"), cell: ({ queues }) => joined(queues) || t("tokens.all") },
+    { label: t("col.types"), cell: ({ job_types }) => joined(job_types) || t("tokens.all") },
     { label: t("job.payload"), cell: ({ payloads }) => t(payloads ? "yes" : "no") },
     { label: t("col.state"), cell: stateCell },
     {

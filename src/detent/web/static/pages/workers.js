@@ -10,7 +10,7 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { elapsedElement, timeElement } from "../core/time.js";
 import { jobUrl, workerUrl } from "../core/urls.js";
-import { t } from "../core/words.js";
+import { joined, t } from "../core/words.js";
 import { workerActions, workerLoad, workerState } from "./workers/worker_parts.js";
 import "../core/shell.js";
 
@@ -31,7 +31,10 @@ function build(root) {
     },
     { label: t("col.state"), cell: workerState },
     { label: t("col.load"), cell: workerLoad },
-    { label: t("col.queues"), cell: ({ queues }) => (queues?.length ? queues.join(", ") : t("workers.all-queues")) },
+    {
+      label: t("col.queues"),
+      cell: ({ queues }) => (queues?.length ? joined(queues) : h("span", { class: "nowrap" }, t("workers.all-queues"))),
+    },
     {
       label: t("col.types"),
       cell: typesCell,

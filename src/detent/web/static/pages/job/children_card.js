@@ -36,6 +36,7 @@ export function childrenCard(jobPath) {
   const problem = h("p", { class: "error", hidden: true }), more = h("div", { class: "row" });
   const note = h("p", { class: "small soft", hidden: true });
   const graph = workflowGraph();
+  graph.node.hidden = true;
   /** @type {Table<ChildJob>} */
   const rows = table(t("children.title"), [
     { label: t("col.name"), cell: (child) => linkWithId(jobUrl(child.id), child.name, child.job_type) },
@@ -58,7 +59,7 @@ export function childrenCard(jobPath) {
         started_at && finished_at ? formatDuration(millisecondsBetween(started_at, finished_at)) : null,
     },
   ], Infinity);
-  const list = h("div", {}, rows.node, more);
+  const list = h("div", { hidden: true }, rows.node, more);
   const node = h(
     "section",
     { class: "card block", id: "children", hidden: true },

@@ -5,7 +5,7 @@
 import { contractDiagram } from "../../charts/contract_diagram.js";
 import { fill, h } from "../../core/dom.js";
 import { formatExact } from "../../core/time.js";
-import { t } from "../../core/words.js";
+import { joined, t } from "../../core/words.js";
 
 /**
  * `onMove` is called with the sequence number of the event that the slider selects, null for the last one.
@@ -38,7 +38,7 @@ export function stateCard(onMove) {
     fill(diagram, contractDiagram(contract, { label, taken, current }));
     scrollToCurrent(diagram);
     const next = new Set(contract.edges.filter(({ source }) => source === current).map(({ event }) => event));
-    nextMoves.textContent = next.size ? t("job.next", { events: [...next].join(", ") }) : t("job.no-next");
+    nextMoves.textContent = next.size ? t("job.next", { events: joined(next) }) : t("job.no-next");
     position.textContent = last ? `${last.seq} / ${slider.max} · ${last.target}` : "";
     slider.setAttribute("aria-valuetext", last ? `${last.target}, ${formatExact(last.at)}` : "");
     onMove(selected);

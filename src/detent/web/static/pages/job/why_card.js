@@ -6,11 +6,11 @@
 import { h } from "../../core/dom.js";
 import { formatDuration, timeElement } from "../../core/time.js";
 import { deadLetterUrl } from "../../core/urls.js";
-import { hasText, richText, sentenceGap, t, translated } from "../../core/words.js";
+import { hasText, joined, richText, sentenceGap, t, translated } from "../../core/words.js";
 import { scopeText } from "../queues/limit_scope.js";
 
 /** @param {string[] | undefined} names */
-const list = (names) => (names ?? []).join(t("list.comma")) || t("list.none");
+const list = (names) => joined(names ?? []) || t("list.none");
 /** @param {WhyDetails} details */
 const until = (details) => details.until && richText("why.until", { time: timeElement(details.until) });
 /** @param {WhyDetails} details */
@@ -133,7 +133,7 @@ function limited(details) {
 
 /** @param {Approval} approval */
 function approvalSentences({ summary, roles, quorum, missing, votes }) {
-  const roleNames = roles.map((role) => translated("role", role)).join(", ");
+  const roleNames = joined(roles.map((role) => translated("role", role)));
   const voteTexts = votes.map(({ approved, person }) => t(approved ? "why.approved" : "why.rejected", { person }));
   return [
     t("why.question", { question: summary }),

@@ -5,7 +5,7 @@
 import { lineChart } from "../../charts/line_chart.js";
 import { cardWithHead } from "../../components/elements.js";
 import { h } from "../../core/dom.js";
-import { formatDuration } from "../../core/time.js";
+import { formatDuration, formatTick } from "../../core/time.js";
 import { formatNumber, formatPercent, t } from "../../core/words.js";
 import { spanSeconds, spanTabs } from "./spans.js";
 
@@ -54,7 +54,7 @@ const throughputChart = () =>
 const percentileChart = (label) =>
   lineChart({
     label,
-    format: (value) => (value === 0 ? "0" : formatDuration(value)),
+    format: formatTick,
     series: [
       { name: "p50", tone: "leased", value: (/** @type {LatencyPoint} */ point) => point.p50 },
       { name: "p95", tone: "blocked", value: (point) => point.p95, base: (point) => point.p50 },

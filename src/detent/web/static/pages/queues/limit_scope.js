@@ -1,6 +1,6 @@
 /** @import { LimitScope } from "../../types.d.ts" */
 
-import { t } from "../../core/words.js";
+import { joined, t } from "../../core/words.js";
 
 const SCOPES = /** @type {const} */ (["queue", "job_type", "tenant_id", "key"]);
 
@@ -12,5 +12,5 @@ export function scopeText(limit) {
   const parts = SCOPES.filter((kind) => limit[kind] !== null)
     .map((kind) => t("limits.named", { kind: t(`kind.${kind === "tenant_id" ? "tenant" : kind}`), name: limit[kind] }));
   if (limit.per) parts.push(t("limits.each", { kind: t(`kind.${limit.per}`) }));
-  return parts.join(t("list.comma")) || t("limits.all-jobs");
+  return joined(parts) || t("limits.all-jobs");
 }
