@@ -120,6 +120,8 @@ class SimulatedWorker(Worker):
         self._runner = SimulatedRunner(process)
         self.background.sweeper._interval = process.simulation.config.sweep_seconds
         self._stopping_since: Micros | None = None
+        self._told_to_cancel: dict[tuple[str, str], Micros] = {}
+        """(job id, token) -> when the worker learned of the cancel request"""
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         def later(answer: HeartbeatAnswer) -> None:
@@ -149,6 +151,23 @@ class SimulatedWorker(Worker):
                     f"{self.id} counts a lease from {lease.confirmed}, its heartbeat was sent at {answer.extended_at}"
                 )
                 self.simulation.monitor.report(job_id, "lease.trusted", detail)
+        self._check_cancels(answer)
+
+    def _check_cancels(self, answer: HeartbeatAnswer) -> None:
+        """A handler is told of a cancel request, and its job is taken from it at the end of the grace."""
+        monitor, now = self.simulation.monitor, self.process.loop.now
+        for job_id in answer.cancels:
+            token = answer.tokens.get(job_id, "")
+            _, context, _ = self._running.get(job_id, (None, None, None))
+            held = self.state.held.get(job_id)
+            if context is None or held is None or not held.claimed.token == context._claimed.token == token:
+                continue
+            if not context.cancelled:
+                monitor.report(job_id, "cancel.untold", f"{self.id} did not tell its handler of the cancel request")
+            since = self._told_to_cancel.setdefault((job_id, token), now)
+            longest = int((_CANCEL_GRACE_SECONDS + 1) * SECOND)
+            if now - since > longest and self.process.stalled_until <= since:
+                monitor.report(job_id, "cancel.late", f"{self.id} runs it {now - since} µs after the cancel request")
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         monitor = self.simulation.monitor
@@ -217,6 +236,8 @@ class SimulatedRunner(Runner):
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(process.simulation.config.slots)
         self._process = process
+        self._running = 0
+        """Executions that have not ended, also those whose job the worker no longer holds."""
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         held = self._process.worker.state.held.values()
@@ -224,7 +245,14 @@ class SimulatedRunner(Runner):
         if beside and (claimed.suspect or any(other.suspect for other in beside)):
             detail = f"{self._process.name} runs a suspect and {len(beside)} other jobs at the same time"
             self._process.simulation.monitor.report(claimed.id, "suspect.shared", detail)
-        outcome = await super().run(handler, contract, claimed, context)
+        self._running += 1
+        if self._running > (slots := self._process.simulation.config.slots):
+            detail = f"{self._process.name} runs {self._running} jobs in {slots} slots"
+            self._process.simulation.monitor.report(claimed.id, "slots.exceeded", detail)
+        try:
+            outcome = await super().run(handler, contract, claimed, context)
+        finally:
+            self._running -= 1
         if isinstance(outcome, Waits) and self._process.random.random() < 0.5:
             await self._until_a_child_ended(outcome.wait.children)
         return outcome
