@@ -136,7 +136,7 @@ class InvariantMonitor:
         self._rows[job_id] = row
         (self.unfinished.discard if row.phase == Phase.FINAL else self.unfinished.add)(job_id)
         self._results[job_id] = self._token_and_result(job_id)
-        self._check_row(row)
+        self._check_interruptions(row)
         if before is None and row.requeued_from:
             for finding in self._relations.check_requeued(job_id):
                 self.report(*finding)
@@ -144,10 +144,8 @@ class InvariantMonitor:
         if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
             self.report(job_id, "cancel.forgotten", f"it is {row.status}, its cancel request was not carried out")
 
-    def _check_row(self, row: JobRow) -> None:
-        """Only a job that has ended has a result, and one that was interrupted too often has ended."""
-        if row.phase != Phase.FINAL and self._results[row.id][1] is not None:
-            self.report(row.id, "result.early", f"it is {row.status} and has a result", row.version)
+    def _check_interruptions(self, row: JobRow) -> None:
+        """A job that was interrupted too often has ended."""
         most = self._contracts[row.contract].loss.max_interruptions
         if most and row.phase != Phase.FINAL and row.interruptions > most:
             self.report(row.id, "interruptions.many", f"it goes on after {row.interruptions} interruptions")

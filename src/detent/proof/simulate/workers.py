@@ -109,6 +109,7 @@ class SimulatedWorker(Worker):
     """Tells the simulation of each claim and batch."""
 
     tick_seconds = 0.3
+    _runner: "SimulatedRunner"
 
     def __init__(
         self, engine: Engine, handlers: Mapping[str, Handler], *, process: WorkerProcess, **options: Any
@@ -120,8 +121,6 @@ class SimulatedWorker(Worker):
         self._runner = SimulatedRunner(process)
         self.background.sweeper._interval = process.simulation.config.sweep_seconds
         self._stopping_since: Micros | None = None
-        self._told_to_cancel: dict[tuple[str, str], Micros] = {}
-        """(job id, token) -> when the worker learned of the cancel request"""
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         def later(answer: HeartbeatAnswer) -> None:
@@ -154,8 +153,7 @@ class SimulatedWorker(Worker):
         self._check_cancels(answer)
 
     def _check_cancels(self, answer: HeartbeatAnswer) -> None:
-        """A handler is told of a cancel request, and its job is taken from it at the end of the grace."""
-        monitor, now = self.simulation.monitor, self.process.loop.now
+        """A handler is told of a cancel request."""
         for job_id in answer.cancels:
             token = answer.tokens.get(job_id, "")
             _, context, _ = self._running.get(job_id, (None, None, None))
@@ -163,11 +161,8 @@ class SimulatedWorker(Worker):
             if context is None or held is None or not held.claimed.token == context._claimed.token == token:
                 continue
             if not context.cancelled:
-                monitor.report(job_id, "cancel.untold", f"{self.id} did not tell its handler of the cancel request")
-            since = self._told_to_cancel.setdefault((job_id, token), now)
-            longest = int((_CANCEL_GRACE_SECONDS + 1) * SECOND)
-            if now - since > longest and self.process.stalled_until <= since:
-                monitor.report(job_id, "cancel.late", f"{self.id} runs it {now - since} µs after the cancel request")
+                detail = f"{self.id} did not tell its handler of the cancel request"
+                self.simulation.monitor.report(job_id, "cancel.untold", detail)
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         monitor = self.simulation.monitor
@@ -179,6 +174,12 @@ class SimulatedWorker(Worker):
             self._stopping_since = now if self._stopping_since is None else self._stopping_since
             if batch.claim_limit and now > self._stopping_since:  # at that moment a claim may be on its way
                 monitor.report("", "stop.claims", f"{self.id} claims jobs after it was told to stop")
+        busy = self._runner.running | {(job_id, held.claimed.token) for job_id, held in self.state.held.items()}
+        if batch.claim_limit and len(busy) + batch.claim_limit > self.state.slots:
+            detail = (
+                f"{self.id} claims {batch.claim_limit} jobs, {len(busy)} of its {self.state.slots} slots are in use"
+            )
+            monitor.report("", "slots.exceeded", detail)
         result = await super()._settle_and_claim(batch)
         if len(result.claimed) > batch.claim_limit:
             detail = f"{self.id} received {len(result.claimed)} jobs, it has room for {batch.claim_limit}"
@@ -236,8 +237,8 @@ class SimulatedRunner(Runner):
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(process.simulation.config.slots)
         self._process = process
-        self._running = 0
-        """Executions that have not ended, also those whose job the worker no longer holds."""
+        self.running: set[tuple[str, str]] = set()
+        """(job id, token) of executions that have not ended, also of those whose job the worker no longer holds."""
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         held = self._process.worker.state.held.values()
@@ -245,14 +246,11 @@ class SimulatedRunner(Runner):
         if beside and (claimed.suspect or any(other.suspect for other in beside)):
             detail = f"{self._process.name} runs a suspect and {len(beside)} other jobs at the same time"
             self._process.simulation.monitor.report(claimed.id, "suspect.shared", detail)
-        self._running += 1
-        if self._running > (slots := self._process.simulation.config.slots):
-            detail = f"{self._process.name} runs {self._running} jobs in {slots} slots"
-            self._process.simulation.monitor.report(claimed.id, "slots.exceeded", detail)
+        self.running.add((claimed.id, claimed.token))
         try:
             outcome = await super().run(handler, contract, claimed, context)
         finally:
-            self._running -= 1
+            self.running.discard((claimed.id, claimed.token))
         if isinstance(outcome, Waits) and self._process.random.random() < 0.5:
             await self._until_a_child_ended(outcome.wait.children)
         return outcome
