@@ -83,13 +83,31 @@ BUDGETS = {
     "claim-too-large": Budget(states=None, seeds=2),
     "stopped-worker-claims": Budget(states=None, seeds=6),
     "suspect-not-alone": Budget(states=None, seeds=25, simulated="men"),
+    "retry-given-up": Budget(states=None, seeds=2),
+    "failure-for-good-retried": Budget(states=None, seeds=2),
+    "cancel-not-passed-on": Budget(states=None, seeds=10),
+    "slot-freed-early": Budget(states=None, seeds=6),
+    "requeue-loses-effect-keys": Budget(states=None, seeds=2),
+    "requeue-loses-payload": Budget(states=None, seeds=2),
+    "dead-letter-reopened": Budget(states=None, seeds=4, simulated="streams"),
+    "newest-first": Budget(states=None, seeds=6),
+    "wait-timeout-not-recorded": Budget(states=None, seeds=15),
+    "signal-wakes-nobody": Budget(seeds=10),
+    "overlap-ignored": Budget(states=None, seeds=25),
+    "missed-run-made": Budget(states=None, seeds=120),
+    "suspect-forgotten": Budget(states=None, seeds=30),
+    "parent-woken-early": Budget(states=None, seeds=4, simulated="standard"),
+    "children-run-on": Budget(states=None, seeds=10, simulated="standard"),
+    "rejection-forgotten": Budget(scenario=Scenario.APPROVAL, seeds=None),
     "ack-before-commit": Budget(states=None, seeds=10, simulated="streams"),
 }
 """Two to three times what was measured, so that other random numbers do not matter."""
 LONG = {
     "settle-without-token", "lost-job-runs-on", "lost-twice-forgotten", "parent-misses-child", "batch-torn",
     "restart-not-noticed", "once-not-begun", "outbox-deleted-early", "retry-not-published", "signal-replaced",
-    "cancel-request-forgotten", "suspect-not-alone",
+    "cancel-request-forgotten", "suspect-not-alone", "overlap-ignored", "missed-run-made", "suspect-forgotten",
+    "wait-timeout-not-recorded", "cancel-not-passed-on", "signal-wakes-nobody", "rejection-forgotten",
+    "slot-freed-early", "dead-letter-reopened", "newest-first", "children-run-on",
 }  # fmt: skip
 
 

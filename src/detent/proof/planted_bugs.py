@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from detent.core.approval import Approval
+from detent.core.approval import APPROVE, Approval
 from detent.core.contract.model import Move, Phase
-from detent.core.job import Change, DeadLetter, Job, Micros, Note, Signal, Step
+from detent.core.job import Change, DeadLetter, DeadLetterStatus, Job, Micros, Note, Signal, Step
 from detent.core.outcome import Failed, NotBound, Outcome
-from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
+from detent.core.retry import Origin
+from detent.core.schedule import FIRE_KEY, Advance, Fire, Misfire, Schedule
 from detent.core.times import SECOND
 from detent.engine import BatchResult
 from detent.engine.refusal import SETTLE_REFUSED
 from detent.handler.lease import Lease, Reading
+from detent.handler.stop_requests import StopKind
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
 from detent.ports.pruning import Prunable, PruneRule
 from detent.ports.stream import OutboxItem
@@ -560,6 +562,128 @@ class StartsSuspectsAtOnce(WorkerState):
         for job_id in list(self._waiting_suspects):
             return self._waiting_suspects.pop(job_id)
         return None
+
+
+@planted("retry-given-up", "an error that may be retried fails the job for good")
+class GivesUpRetries(WorkerState):
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        if isinstance(outcome, Failed):
+            outcome = Failed(replace(outcome.failure, retryable=False))
+        return super().handler_ended(job_id, token, outcome)
+
+
+@planted("failure-for-good-retried", "a handler that raises Fail is retried")
+class RetriesFail(WorkerState):
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        if isinstance(outcome, Failed) and outcome.failure.origin is Origin.FAIL:
+            outcome = Failed(replace(outcome.failure, retryable=True))
+        return super().handler_ended(job_id, token, outcome)
+
+
+@planted("cancel-not-passed-on", "a worker does not tell the handler of a cancel request")
+class KeepsCancelsSecret(WorkerState):
+    def heartbeat_answered(self, answer: HeartbeatAnswer, now: float) -> list[Interrupt]:
+        return [one for one in super().heartbeat_answered(answer, now) if one.kind is not StopKind.CANCEL]
+
+
+@planted("slot-freed-early", "a handler that goes on without its job does not occupy a slot")
+class FreesSlotsEarly(WorkerState):
+    def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
+        interrupt = super()._abandon(held, outcome, reason)
+        self.abandoned = 0
+        return interrupt
+
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        ended = super().handler_ended(job_id, token, outcome)
+        self.abandoned = 0
+        return ended
+
+
+@planted("requeue-loses-effect-keys", "a requeued job has other effect keys than the job that failed")
+class ForgetsEffectRoots(SqliteTx):
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        return await super().insert([_with(change, effect_root=None) for change in changes])
+
+
+@planted("requeue-loses-payload", "a requeued job has another payload than the job that failed")
+class ForgetsPayloads(SqliteTx):
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        requeued = [
+            _with(change, payload='{"plan":[]}') if change.after.requeued_from else change for change in changes
+        ]
+        return await super().insert(requeued)
+
+
+@planted("dead-letter-reopened", "a dead letter that was requeued or discarded can be requeued again")
+class ReopensDeadLetters(SqliteTx):
+    async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
+        item = await super().dead_letter(dlq_id)
+        return item and replace(item, status=DeadLetterStatus.OPEN, requeued_as=None)
+
+
+@planted("newest-first", "the newest job of a lane is claimed first")
+class ClaimsNewestFirst(SqliteTx):
+    def rows(self, name: str, *values: Any) -> list[Any]:
+        if name != "pick_lane":
+            return super().rows(name, *values)
+        lane, limit = values
+        return super().rows(name, lane, 1_000)[-limit:]
+
+
+@planted("wait-timeout-not-recorded", "the timeout of a wait is not recorded")
+class ForgetsTimedOutWaits(SqliteTx):
+    async def add_signal(self, signal: Signal) -> None:
+        if not signal.timed_out:
+            await super().add_signal(signal)
+
+
+@planted("signal-wakes-nobody", "a signal is recorded, but the job that waits for it is not woken")
+class WakesNobody(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([change for change in changes if not _is_signalled(change)])
+
+
+def _is_signalled(change: Change) -> bool:
+    waited = change.before is not None and change.before.phase is Phase.BLOCKED
+    return waited and any((event.data or {}).get("reason") == "signalled" for event in change.events)
+
+
+@planted("overlap-ignored", "a schedule that skips overlapping runs makes them")
+class IgnoresOverlap(SqliteTx):
+    async def unfinished_fires(self, ids: Sequence[str], limit: int) -> dict[str, list[str]]:
+        return {}
+
+
+@planted("missed-run-made", "a schedule that skips missed runs makes them")
+class MakesMissedRuns(SqliteTx):
+    async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        due = await super().due_schedules(limit, contracts)
+        return [replace(schedule, misfire=Misfire.ALL) for schedule in due]
+
+
+@planted("suspect-forgotten", "a job whose last executions were lost is claimed like any other")
+class ForgetsLosses(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return _with(change, losses=0)
+
+
+@planted("parent-woken-early", "a parent is woken when the first of its children has ended")
+class WakesParentsEarly(SqliteTx):
+    async def awaits_children(self, parent_id: str) -> bool:
+        return False
+
+
+@planted("children-run-on", "the children of a cancelled job are not cancelled")
+class LeavesChildren(SqliteTx):
+    async def has_children_to_cancel(self, parent_id: str) -> bool:
+        return False
+
+
+@planted("rejection-forgotten", "a rejection is not recorded as the decision")
+class ForgetsRejections(SqliteTx):
+    async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None:
+        if expired or decision == APPROVE:
+            await super().decide_approval(job_id, name, decision, at, expired=expired)
 
 
 BUGS["ack-before-commit"] = Bug(

@@ -45,6 +45,12 @@ CHILDREN_AND_APPROVALS = (
         "UPDATE detent_votes SET approved = 1 WHERE job_id = :job",
     ),
     corrupt(
+        "rejection without a decision",
+        "approval-uncounted",
+        REJECTED,
+        "UPDATE detent_approvals SET decision = NULL, decided_at = NULL WHERE job_id = :job",
+    ),
+    corrupt(
         "decision differs from on_expiry",
         "approval-uncounted",
         EXPIRED,

@@ -28,13 +28,15 @@ _SLICES = 4
 _LONG_SECONDS = 0.5
 _SLOW_SECONDS = 1.7
 RETRY_SOON_SECONDS = 0.5
+HOPELESS = "HOPELESS"
+"""The code of a failure that its handler does not want to be retried."""
 QUESTION = "may it go on"
 DEADLINE_SECONDS = 25.0
 CHILDREN = 2
 _OUTCOMES: dict[str, Callable[[str], Exception]] = {
     "retry": Retry,
     "retry soon": partial(Retry, after=RETRY_SOON_SECONDS),
-    "fail": partial(Fail, code="HOPELESS"),
+    "fail": partial(Fail, code=HOPELESS),
     "snooze": lambda _: Snooze(1.0),
     "cancel": Cancel,
 }

@@ -16,12 +16,14 @@ from detent.ports.claims import Claimed
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
 from detent.proof.controlled_store import ManualClock
 from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
-from detent.proof.verify.fold import ContractTable, flags_of
+from detent.proof.verify.fold import ContractTable
 from detent.proof.verify.limits import LimitCheck, Step
 from detent.proof.verify.rules import Finding
 
 from .handler import RETRY_SOON_SECONDS, TOKEN_FIELD, TOKEN_PREFIX
+from .job_rules import check_order, check_retry, check_wake, is_suspect, move_of
 from .loop import SECOND
+from .relations import RelationMonitor
 from .schedules import ScheduleMonitor
 
 
@@ -48,7 +50,8 @@ class InvariantMonitor:
         self._leases: dict[str, Micros] = {}
         self._cancel_requested: set[str] = set()
         """Leased jobs with a cancel request."""
-        self._schedules = ScheduleMonitor(connection)
+        self._schedules = ScheduleMonitor(connection, contracts)
+        self._relations = RelationMonitor(connection, contracts)
         self._contracts = contracts
         self._limits, self._has_limits = LimitCheck(limits), bool(limits)
         self._quotas = quotas or {}
@@ -84,10 +87,8 @@ class InvariantMonitor:
         self._check_limits(new_events)
         self._check_quotas(new_events)
         self._check_deleted()
-        for finding in self._schedules.check_commit():
+        for finding in (*self._schedules.check_commit(), *self._relations.check_commit()):
             self.report(*finding)
-        for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
-            self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
         self._read_leases()
         self._check_steps()
         self._check_signals()
@@ -135,9 +136,19 @@ class InvariantMonitor:
         self._rows[job_id] = row
         (self.unfinished.discard if row.phase == Phase.FINAL else self.unfinished.add)(job_id)
         self._results[job_id] = self._token_and_result(job_id)
+        self._check_interruptions(row)
+        if before is None and row.requeued_from:
+            for finding in self._relations.check_requeued(job_id):
+                self.report(*finding)
         contract, resting = self._contracts[row.contract], row.phase in (Phase.CLAIMABLE, Phase.BLOCKED)
         if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
             self.report(job_id, "cancel.forgotten", f"it is {row.status}, its cancel request was not carried out")
+
+    def _check_interruptions(self, row: JobRow) -> None:
+        """A job that was interrupted too often has ended."""
+        most = self._contracts[row.contract].loss.max_interruptions
+        if most and row.phase != Phase.FINAL and row.interruptions > most:
+            self.report(row.id, "interruptions.many", f"it goes on after {row.interruptions} interruptions")
 
     def _check_dead_letter_notes(self, row: JobRow, dead_letters: int) -> None:
         rule = self._contracts[row.contract].dead_letters
@@ -159,7 +170,7 @@ class InvariantMonitor:
         """A lease is not expired before its end; a job is not claimed before it is due, nor from a paused queue."""
         if before is None:
             return
-        move = table.move_of((event.source, event.event, event.target), flags_of(event.data or ""))
+        move, contract = move_of(table, event), self._contracts[before.contract]
         reason = json.loads(event.data).get("reason") if event.data else None
         expired = reason in ("lease_expired", "execution_timeout") or move is Move.RECLAIM
         if expired and self._leases.get(event.job_id, 0) > self._clock.wall:
@@ -167,9 +178,16 @@ class InvariantMonitor:
             self.report(event.job_id, "lease.live", f"a lease with {left} µs left was expired", event.seq)
         if move is Move.CLAIM and event.source == before.status and (before.due_at or 0) > self._clock.highest:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
-        if move is Move.CLAIM and not self._contracts[before.contract].uses_stream:  # a message is delivered anyway
+        findings = [*check_retry(contract, before, event, move)]
+        if move is Move.WAKE:
+            findings += check_wake(self._connection, before, event)
+            findings += self._relations.check_wake(event.job_id)
+        if move is Move.CLAIM and not contract.uses_stream:  # a message is delivered anyway
+            findings += check_order(self._connection, event.job_id)
             for (queue,) in self._connection.execute(_PAUSED_QUEUE, (event.job_id,)):
                 self.report(event.job_id, "pause.ignored", f"claimed while its queue {queue} is paused", event.seq)
+        for finding in findings:
+            self.report(*finding, event.seq)
         if move is Move.RETRY:
             self._check_backoff(before, event)
 
@@ -189,7 +207,7 @@ class InvariantMonitor:
         """
         (holder, old), (_, result) = self._results[row.id], self._token_and_result(row.id)
         table = self._tables[row.contract]
-        moves = {table.move_of((e.source, e.event, e.target), flags_of(e.data or "")) for e in new_events}
+        moves = {move_of(table, event) for event in new_events}
         if Move.SUCCEED in moves and result is None:
             self.report(row.id, "result.lost", "the job succeeded, but its result is not stored", row.version)
         if self._contracts[row.contract].uses_stream and moves & {Move.CLAIM, Move.RECLAIM}:
@@ -248,6 +266,9 @@ class InvariantMonitor:
         for key, values in self._signals.items():
             if key[0] not in self._deleted and stored.get(key) != values:
                 self.report(key[0], "signal.changed", f"{key[1]!r} was {values}, it is {stored.get(key)}")
+        for job_id, name in stored.keys() - self._signals.keys():
+            for _ in self._connection.execute(_AWAITS_SIGNAL, (job_id, name)):
+                self.report(job_id, "signal-missed", f"the job waits for {name!r}, but that signal was sent")
         self._signals = stored
 
     def check_submitted(self, submission: Submission, job_id: str) -> None:
@@ -263,13 +284,19 @@ class InvariantMonitor:
         due_at = json.loads(log[0].data or "{}").get("due_at", log[0].at)
         if not submission.hold and due_at - log[0].at < int((submission.delay or 0.0) * SECOND):
             self.report(job_id, "submit.differs", f"submitted with a delay of {submission.delay} s, due at {due_at}")
+        if submission.hold and move_of(self._tables[self._rows[job_id].contract], log[0]) is not Move.HOLD:
+            self.report(job_id, "submit.differs", f"submitted to be held, its first event is {log[0].event}")
 
     def check_claimed(self, claimed: Claimed) -> None:
-        """A worker receives the payload and the tenant of the job that it claimed."""
+        """A worker receives the payload and the tenant of the job that it claimed, and whether it is a suspect."""
         received = (claimed.payload, claimed.tenant_id, claimed.queue, claimed.job_type, claimed.timeout_ms)
         for stored in self._connection.execute(_CLAIMED, (claimed.id,)):
             if stored != received:
                 self.report(claimed.id, "claim.differs", f"a worker received {received}, stored is {stored}")
+        log = self._logs.get(claimed.id, [])
+        if claimed.suspect != is_suspect(self._tables[claimed.contract], log, claimed.execution_no):
+            detail = f"execution {claimed.execution_no} was claimed with suspect {claimed.suspect}, its log differs"
+            self.report(claimed.id, "suspect.differs", detail)
 
     def check_refusal(self, job_id: str) -> None:
         """A refused result leaves a note."""
@@ -317,12 +344,12 @@ class InvariantMonitor:
         resting = (Phase.CLAIMABLE, Phase.BLOCKED)
         return [job_id for job_id, row in self._rows.items() if row.execution_no and row.phase in resting]
 
-    def final_check(self) -> None:
-        """What can be checked only when every job has ended."""
+    def final_check(self, healed_at: Micros) -> None:
+        """What can be checked only when every job has ended. healed_at: when the last fault was over."""
         self._check_step_results()
         for job_id in sorted(self.acknowledged - self._rows.keys()):
             self.report(job_id, "submit.lost", "an acknowledged submit is not in the database")
-        for finding in self._schedules.final_check():
+        for finding in (*self._schedules.final_check(), *self._relations.final_check(healed_at)):
             self.report(*finding)
 
     def unfinished_jobs(self, condition: str = "true") -> list[JobRow]:
@@ -343,6 +370,10 @@ _PAUSED_QUEUE = (
 )
 _SIGNAL_SUMS = "SELECT count(*), sum(at), sum(timed_out) FROM detent_signals"
 _ALL_SIGNALS = "SELECT job_id, name, data, at, timed_out FROM detent_signals"
+_AWAITS_SIGNAL = (
+    "SELECT 1 FROM detent_job_list WHERE id = ? AND phase = 'blocked' AND wait_name = ?"
+    " AND wait_kind NOT IN ('approval', 'children')"
+)
 _SUBMITTED = "SELECT payload, max_retries, queue, tenant_id, priority, timeout_ms FROM detent_job_list WHERE id = ?"
 _CLAIMED = "SELECT payload, tenant_id, queue, job_type, timeout_ms FROM detent_job_list WHERE id = ?"
 _KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
@@ -357,11 +388,6 @@ _STEPS_OF_RESULTS = (
 )
 _DEAD_LETTERS = f"SELECT {', '.join(DeadLetterRow._fields)} FROM detent_dead_letters WHERE job_id = ?"
 _SIGNALS = "SELECT name FROM detent_signals WHERE job_id = ?"
-_MISSED_CHILDREN = (
-    "SELECT a.parent_id, a.child_id FROM detent_awaited a JOIN detent_job_list c ON c.id = a.child_id AND c.phase = ? "
-    "JOIN detent_job_list p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
-    "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
-)
 _HELD_BY_MESSAGE = (
     "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, 1)"
 )

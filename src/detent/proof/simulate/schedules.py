@@ -1,12 +1,12 @@
 """Schedules in virtual time: a client that adds, edits, pauses and backfills them; the invariants of their fires."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from detent.core.contract.model import Move
+from detent.core.contract.model import Contract, Move
 from detent.core.schedule import Misfire, Overlap, parse_interval
 from detent.core.times import iso
 from detent.engine.schedules.request import ScheduleRequest
@@ -82,10 +82,13 @@ class ScheduleOperator(Client):
 
 
 class ScheduleMonitor:
-    """next_fire_at never moves back without an edit, and no fire is left out. `verify` checks their jobs at the end."""
+    """next_fire_at never moves back without an edit, no fire is left out, and the rules for missed and overlapping
+    fires hold. `verify` checks their jobs at the end."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, contracts: Mapping[str, Contract]) -> None:
         self._connection = connection
+        self._contracts = contracts
+        self._fires: set[tuple[str, int]] = set()
         self._next_fires: dict[str, tuple[int, int | None]] = {}
 
     def check_commit(self) -> Iterator[BrokenRule]:
@@ -98,6 +101,31 @@ class ScheduleMonitor:
                 detail = f"schedule {schedule_id}: next_fire_at is {next_fire}, last_fire_at is {last_fire}"
                 yield "", "schedule.back", detail
             self._next_fires[schedule_id] = (version, next_fire)
+        yield from self._check_new_fires()
+
+    def _check_new_fires(self) -> Iterator[BrokenRule]:
+        """Backfills are not checked, these rules do not apply to them."""
+        new: dict[str, list[tuple[Any, ...]]] = {}
+        for schedule_id, fire_at, *values in self._connection.execute(_FIRES_BY_SCHEDULE):
+            if (schedule_id, fire_at) not in self._fires:
+                self._fires.add((schedule_id, fire_at))
+                new.setdefault(schedule_id, []).append((fire_at, *values))
+        for schedule_id, fires in new.items():
+            fire_at, job_id, made_at, misfire, limit, grace, overlap = fires[0]
+            if len(fires) > (limit if misfire == Misfire.ALL and overlap != Overlap.SKIP else 1):
+                yield job_id, "fire.many", f"{len(fires)} fires of schedule {schedule_id} at once, {misfire}, {overlap}"
+            late = made_at - fire_at - grace
+            # With this overlap a fire may be planned some time before it is made.
+            if misfire == Misfire.SKIP and overlap != Overlap.CANCEL and late > 0:
+                yield job_id, "fire.late", f"a missed fire of schedule {schedule_id} was made, {late} µs too late"
+            if overlap != Overlap.ALLOW:
+                yield from self._check_overlap(schedule_id, {fire[1] for fire in fires}, overlap)
+
+    def _check_overlap(self, schedule_id: str, new: set[str], overlap: str) -> Iterator[BrokenRule]:
+        for job_id, contract, status, cancel_requested in self._connection.execute(_UNFINISHED, (schedule_id,)):
+            cancels = self._contracts[contract].edge(status, Move.CANCEL) and not cancel_requested
+            if job_id not in new and (overlap == Overlap.SKIP or cancels):
+                yield job_id, "fire.overlap", f"a fire of schedule {schedule_id} ({overlap}) overlaps with this job"
 
     def final_check(self) -> Iterator[BrokenRule]:
         """The fires of the steady schedule have no gap."""
@@ -113,5 +141,14 @@ class ScheduleMonitor:
 
 
 _NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM detent_schedules"
+_FIRES_BY_SCHEDULE = (
+    "SELECT f.schedule_id, f.fire_at, f.job_id, f.made_at, s.misfire, s.misfire_limit, s.misfire_grace, s.overlap"
+    " FROM detent_fires f JOIN detent_schedules s ON s.id = f.schedule_id"
+    " JOIN detent_event_list e ON e.job_id = f.job_id AND e.seq = 1 AND e.actor = 'schedule:' || s.name"
+)
+_UNFINISHED = (
+    "SELECT j.id, j.contract, j.status, j.cancel_requested FROM detent_fires f"
+    " JOIN detent_job_list j ON j.id = f.job_id AND j.phase <> 'final' WHERE f.schedule_id = ?"
+)
 _STEADY = "SELECT id, anchor, expression FROM detent_schedules WHERE name = ?"
 _FIRES = "SELECT fire_at, job_id FROM detent_fires WHERE schedule_id = ? ORDER BY fire_at"

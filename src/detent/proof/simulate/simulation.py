@@ -83,6 +83,7 @@ class Simulation:
         self.notify_random = self.random_stream("notify")
         self._fault_random = self.random_stream("chaos")
         self._faults_healed = False
+        self._healed_at: Micros = 0
         self._store_down_until: Micros = 0
         self._disk_slow_until: Micros = 0
         self._disk_free_at: Micros = 0
@@ -127,7 +128,7 @@ class Simulation:
         for finding in self.store.wrong_step_calls:
             self.monitor.report(*finding)
         if not self._has_violation():
-            self.monitor.final_check()
+            self.monitor.final_check(self._healed_at)
         if not self._has_violation():
             for broken in run_all(verify(self.store, self.engine.contracts, read_ahead=False)).violations:
                 self.monitor.report(broken.job_id or "", broken.rule, broken.detail, broken.seq)
@@ -390,7 +391,7 @@ class Simulation:
         if self._has_violation():
             return
         self.note("no more faults from here on")
-        self._faults_healed = True
+        self._faults_healed, self._healed_at = True, self.clock.highest
         self._store_down_until = self._disk_slow_until = self.stream_server.down_until = 0
         for client in clients:
             client.faults_healed = True

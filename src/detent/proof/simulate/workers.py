@@ -109,6 +109,7 @@ class SimulatedWorker(Worker):
     """Tells the simulation of each claim and batch."""
 
     tick_seconds = 0.3
+    _runner: "SimulatedRunner"
 
     def __init__(
         self, engine: Engine, handlers: Mapping[str, Handler], *, process: WorkerProcess, **options: Any
@@ -149,6 +150,19 @@ class SimulatedWorker(Worker):
                     f"{self.id} counts a lease from {lease.confirmed}, its heartbeat was sent at {answer.extended_at}"
                 )
                 self.simulation.monitor.report(job_id, "lease.trusted", detail)
+        self._check_cancels(answer)
+
+    def _check_cancels(self, answer: HeartbeatAnswer) -> None:
+        """A handler is told of a cancel request."""
+        for job_id in answer.cancels:
+            token = answer.tokens.get(job_id, "")
+            _, context, _ = self._running.get(job_id, (None, None, None))
+            held = self.state.held.get(job_id)
+            if context is None or held is None or not held.claimed.token == context._claimed.token == token:
+                continue
+            if not context.cancelled:
+                detail = f"{self.id} did not tell its handler of the cancel request"
+                self.simulation.monitor.report(job_id, "cancel.untold", detail)
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         monitor = self.simulation.monitor
@@ -160,6 +174,12 @@ class SimulatedWorker(Worker):
             self._stopping_since = now if self._stopping_since is None else self._stopping_since
             if batch.claim_limit and now > self._stopping_since:  # at that moment a claim may be on its way
                 monitor.report("", "stop.claims", f"{self.id} claims jobs after it was told to stop")
+        busy = self._runner.running | {(job_id, held.claimed.token) for job_id, held in self.state.held.items()}
+        if batch.claim_limit and len(busy) + batch.claim_limit > self.state.slots:
+            detail = (
+                f"{self.id} claims {batch.claim_limit} jobs, {len(busy)} of its {self.state.slots} slots are in use"
+            )
+            monitor.report("", "slots.exceeded", detail)
         result = await super()._settle_and_claim(batch)
         if len(result.claimed) > batch.claim_limit:
             detail = f"{self.id} received {len(result.claimed)} jobs, it has room for {batch.claim_limit}"
@@ -217,6 +237,8 @@ class SimulatedRunner(Runner):
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(process.simulation.config.slots)
         self._process = process
+        self.running: set[tuple[str, str]] = set()
+        """(job id, token) of executions that have not ended, also of those whose job the worker no longer holds."""
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         held = self._process.worker.state.held.values()
@@ -224,7 +246,11 @@ class SimulatedRunner(Runner):
         if beside and (claimed.suspect or any(other.suspect for other in beside)):
             detail = f"{self._process.name} runs a suspect and {len(beside)} other jobs at the same time"
             self._process.simulation.monitor.report(claimed.id, "suspect.shared", detail)
-        outcome = await super().run(handler, contract, claimed, context)
+        self.running.add((claimed.id, claimed.token))
+        try:
+            outcome = await super().run(handler, contract, claimed, context)
+        finally:
+            self.running.discard((claimed.id, claimed.token))
         if isinstance(outcome, Waits) and self._process.random.random() < 0.5:
             await self._until_a_child_ended(outcome.wait.children)
         return outcome

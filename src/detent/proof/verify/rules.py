@@ -69,7 +69,7 @@ RULES = {
     "parent-stranded": "A job that waits for children has an unfinished child or an unprocessed child event.",
     "awaited-adrift": "Only a job that waits for children has awaited children, and they are its own children.",
     "approval-missing": "A job that waits for an approval has an undecided approval request of that name.",
-    "approval-uncounted": "An approval was decided by its quorum, by one rejection, or by its deadline as declared.",
+    "approval-uncounted": "An approval is decided by its quorum, by one rejection, or by its deadline as declared.",
     "approval-orphan": "Every approval request belongs to a job that exists, and every vote to an approval request.",
     "queue-missing": "A claimable job is in the queue, or in timers until it is due (Postgres).",
     "timer-missing": "A blocked job with a due time is in timers (Postgres).",
