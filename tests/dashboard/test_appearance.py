@@ -61,7 +61,8 @@ WORDS = {
 }
 """The names of things that pages had other names for."""
 OLD_WORDS = re.compile(
-    r"^(?:due|later|held|over|told|told to|bounds|at once|facts|ended)$|ready or due|\bdue jobs?\b|flowing|all quiet|\btold\b"
+    r"^(?:due|later|held|over|told|told to|bounds|at once|facts|ended)$|ready or due|\bdue jobs?\b|flowing|all quiet"
+    r"|\btold\b"
     r"|where it stands|what happened|log sound|give (?:this|the) job up|make a new job|made from|begin a second"
     r"|of \S+ missing|closes the door|token is over|asked in a way|\bfired? (?:at|by|of)\b|\bended as\b"
     r"|(?<!dead )(?<!dead-)\bletters?\b",
