@@ -144,7 +144,8 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(page.locator(".toast").last).to_contain_text("Alert silenced.")
     expect(alert).to_contain_text("Silenced, ends in")
     silence = page.locator("section", has_text="Silences").locator("tbody tr")
-    expect(silence).to_contain_text("ana: being repaired")
+    expect(silence.locator("[data-label=Actor]")).to_have_text("ana")
+    expect(silence.locator("[data-label=Reason]")).to_have_text("being repaired")
     [stored] = site.call("GET", "alerts/silences")["items"]
     assert stored["subject"] and stored["rule"] == "no_worker"
     silence.locator("[data-action=end-silence]").click()

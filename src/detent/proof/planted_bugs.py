@@ -650,7 +650,7 @@ def _is_signalled(change: Change) -> bool:
 
 @planted("overlap-ignored", "a schedule that skips overlapping runs makes them")
 class IgnoresOverlap(SqliteTx):
-    async def unfinished_fires(self, ids: Sequence[str], limit: int) -> dict[str, list[str]]:
+    async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
         return {}
 
 
