@@ -23,7 +23,7 @@ from detent.proof.verify.rules import Finding
 from .handler import RETRY_SOON_SECONDS, TOKEN_FIELD, TOKEN_PREFIX
 from .job_rules import check_order, check_retry, check_wake, is_suspect, move_of
 from .loop import SECOND
-from .relations import RelationMonitor
+from .related_jobs import RelatedJobsMonitor
 from .schedules import ScheduleMonitor
 
 
@@ -51,7 +51,7 @@ class InvariantMonitor:
         self._cancel_requested: set[str] = set()
         """Leased jobs with a cancel request."""
         self._schedules = ScheduleMonitor(connection, contracts)
-        self._relations = RelationMonitor(connection, contracts)
+        self._related_jobs = RelatedJobsMonitor(connection, contracts)
         self._contracts = contracts
         self._limits, self._has_limits = LimitCheck(limits), bool(limits)
         self._quotas = quotas or {}
@@ -87,7 +87,7 @@ class InvariantMonitor:
         self._check_limits(new_events)
         self._check_quotas(new_events)
         self._check_deleted()
-        for finding in (*self._schedules.check_commit(), *self._relations.check_commit()):
+        for finding in (*self._schedules.check_commit(), *self._related_jobs.check_commit()):
             self.report(*finding)
         self._read_leases()
         self._check_steps()
@@ -138,7 +138,7 @@ class InvariantMonitor:
         self._results[job_id] = self._token_and_result(job_id)
         self._check_interruptions(row)
         if before is None and row.requeued_from:
-            for finding in self._relations.check_requeued(job_id):
+            for finding in self._related_jobs.check_requeued(job_id):
                 self.report(*finding)
         contract, resting = self._contracts[row.contract], row.phase in (Phase.CLAIMABLE, Phase.BLOCKED)
         if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
@@ -181,7 +181,7 @@ class InvariantMonitor:
         findings = [*check_retry(contract, before, event, move)]
         if move is Move.WAKE:
             findings += check_wake(self._connection, before, event)
-            findings += self._relations.check_wake(event.job_id)
+            findings += self._related_jobs.check_wake(event.job_id)
         if move is Move.CLAIM and not contract.uses_stream:  # a message is delivered anyway
             findings += check_order(self._connection, event.job_id)
             for (queue,) in self._connection.execute(_PAUSED_QUEUE, (event.job_id,)):
@@ -349,7 +349,7 @@ class InvariantMonitor:
         self._check_step_results()
         for job_id in sorted(self.acknowledged - self._rows.keys()):
             self.report(job_id, "submit.lost", "an acknowledged submit is not in the database")
-        for finding in (*self._schedules.final_check(), *self._relations.final_check(healed_at)):
+        for finding in (*self._schedules.final_check(), *self._related_jobs.final_check(healed_at)):
             self.report(*finding)
 
     def unfinished_jobs(self, condition: str = "true") -> list[JobRow]:

@@ -16,10 +16,10 @@ from detent.proof.controlled_store import BrokenRule
 from .loop import SECOND
 
 _CANCEL_TIME: Micros = 10 * SECOND
-"""Without faults the children of a cancelled job are cancelled, or told to stop, within this time."""
+"""Without faults the children of a cancelled job are cancelled, or requested to stop, within this time."""
 
 
-class RelationMonitor:
+class RelatedJobsMonitor:
     """Reads the tables that relate jobs to one another, after every commit."""
 
     def __init__(self, connection: apsw.Connection, contracts: Mapping[str, Contract]) -> None:
