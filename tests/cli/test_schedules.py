@@ -86,6 +86,15 @@ def test_an_application_provides_the_options_it_declares(cli: Cli) -> None:
     assert (schedule["queue"], schedule["payload"]) == ("billing", {"order_id": 7})
 
 
+def test_workers_provide_the_options_they_declare(cli: Cli) -> None:
+    cli("worker", "shop.py", "--queues", "none", "--until-idle")
+    options = ("charge", "--every", "5m", "--payload", '{"order_id": 7}', "--json")
+    assert cli("schedules", "add", "declared", *options).json["queue"] == "billing"
+    assert cli("schedules", "add", "given", *options, "--queue", "slow").json["queue"] == "slow"
+    refused = cli("schedules", "add", "refused", "charge", "--every", "5m", code=2)
+    assert "PAYLOAD_INVALID: charge: order_id is missing" in refused.err
+
+
 def test_a_backfill_needs_confirmation(cli: Cli) -> None:
     cli("schedules", "add", "x", "charge", "--cron", "0 * * * *")
     span = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T02:00:00Z")

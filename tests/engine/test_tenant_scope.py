@@ -94,7 +94,7 @@ OWN = {
     "schedules.add", "tokens.create", "tokens.revoke", "tokens.list",
     "jobs.get_many", "dead_letters.get_many", "dead_letters.groups",
     "webhooks.add", "webhooks.list", "webhooks.remove", "webhooks.edit", "webhooks.pause", "webhooks.resume",
-    "webhooks.replay", "webhooks.deliveries",
+    "webhooks.replay", "webhooks.deliveries", "webhooks.get",
 }  # fmt: skip
 """Each has a test of its own below."""
 OPERATORS = {
@@ -330,6 +330,7 @@ async def test_webhooks_of_a_tenant(engine: Engine, place: Place) -> None:
     assert webhook.tenant_id == "acme"
     assert [len(await service.list()) for service in (acme, rival, engine.webhooks)] == [1, 0, 1]
     acts: list[Callable[[Any], Awaitable[Any]]] = [
+        lambda service: service.get(webhook.id),
         lambda service: service.pause(webhook.id, ANN),
         lambda service: service.edit(webhook.id, {"url": "https://rival.example/"}, ANN),
         lambda service: service.resume(webhook.id, ANN),

@@ -58,6 +58,16 @@ async def test_a_payload_that_the_handler_refuses_is_refused(api: Api) -> None:
     assert (await post(api, payload={"order_id": "7"})).status_code == 201, "the handler takes a text, too"
 
 
+async def test_a_schedule_has_the_declared_options_and_a_checked_payload(api: Api) -> None:
+    await publish(api, queue="billing", max_retries=5, priority=3)
+    request = {"name": "nightly", "job_type": "charge", "cron": "0 3 * * *", "max_retries": 1}
+    refused = await api.open.post(f"{API}/schedules", json=request)
+    assert code(refused, 422) == "PAYLOAD_INVALID" and refused.json()["detail"] == "charge: order_id is missing"
+    added = (await api.open.post(f"{API}/schedules", json={**request, "payload": {"order_id": 7}})).json()
+    assert (added["queue"], added["max_retries"], added["priority"]) == ("billing", 1, 3)
+    assert [row["name"] for row in (await api.open.get(f"{API}/schedules")).json()["items"]] == ["nightly"]
+
+
 async def test_a_type_out_of_reach_is_refused_before_its_declaration_is_read(api: Api) -> None:
     await publish(api)
     producer = await api.person("shop", "producer", job_types=["mail"])

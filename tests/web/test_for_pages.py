@@ -254,3 +254,18 @@ async def test_steps_progress_and_log_lines(api: Api) -> None:
         answer = await blind.get(f"{API}/{path}{part}")
         assert answer.status_code == 200
         assert all(secret not in answer.text for secret in ("quarter", "line 1", '"n":1}')), part
+
+
+async def test_a_browser_gets_a_page_for_an_unknown_address(api: Api) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    page = await api.open.get("/no-such-page", headers=browser)
+    assert page.status_code == 404 and page.headers["content-type"].startswith("text/html")
+    assert "There is no page at this address" in page.text and 'href="./jobs"' in page.text
+    assert 'href="../../jobs"' in (await api.open.get("/no/such/page", headers=browser)).text
+    for path, headers in (("/no-such-page", {}), (f"{API}/no-such-route", browser), ("/static/no.js", {})):
+        response = await api.open.get(path, headers=headers)
+        assert response.status_code == 404 and response.headers["content-type"] == "application/problem+json", path
+    posted = await api.open.post("/no-such-page", headers=browser)
+    assert posted.headers["content-type"] == "application/problem+json"
+    await api.person("ann", "viewer")
+    assert (await api.client().get("/no-such-page", headers=browser)).status_code == 303, "to the sign-in first"

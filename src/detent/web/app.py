@@ -16,7 +16,7 @@ from detent.engine import Engine
 from detent.web.http.headers import SecurityHeaders
 from detent.web.http.problems import problem_of
 from detent.web.http.requests import REQUEST_ID, RequestMiddleware
-from detent.web.http.route import ApiRoute
+from detent.web.http.route import PREFIX, ApiRequest, ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.pages import pages
@@ -72,10 +72,21 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
 
 
 async def _problem_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 404 and _opens_a_page(request):
+        page_request = ApiRequest(request.scope, request.receive)
+        page_request.web = request.app.state.web
+        return await pages.show_page(page_request, pages.NOT_FOUND)
     response = problem_of(error, request.scope.get(REQUEST_ID))
     if response.status_code == 405:
         response.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return response
+
+
+def _opens_a_page(request: Request) -> bool:
+    """Whether a browser asks for a page: other clients do not ask for HTML, and the API has none."""
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    asks_for_html = "text/html" in request.headers.get("accept", "")
+    return request.method in ("GET", "HEAD") and asks_for_html and not path.startswith(PREFIX)
 
 
 def _fixed_length(route: ApiRoute) -> int:

@@ -128,13 +128,14 @@ def add(
     """Add a schedule; --cron, --every or --at sets when it runs."""
     application = load_app(app) if app else None
     payload = job.pop("payload", None)
+    given = {"payload", *job} if application is None else None
     if application is not None:
         request = replace(application.schedules.request(name, job_type, payload), **timing, **job)
     else:
         request = ScheduleRequest(name, job_type, payload, **timing, **job)
     _change_schedule(
         connection.with_app(application),
-        lambda engine: engine.schedules.add(request, audit.scope(), paused=paused),
+        lambda engine: engine.schedules.add(request, audit.scope(), paused=paused, given=given),
         "added",
     )
 

@@ -1,7 +1,7 @@
 """A request for a schedule and its checks; converts requests to schedule rows and rows back to requests for edits."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -162,7 +162,13 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
     return replace(request, **values)
 
 
-def submission_of(request: ScheduleRequest, contract: str) -> Submission:
+async def with_declared_options(runtime: Runtime, request: ScheduleRequest, given: Collection[str]) -> ScheduleRequest:
+    """The request with the options that workers have declared for its job type, where none are given."""
+    submission, _ = await runtime.declarations.apply(submission_of(request, request.contract), given)
+    return replace(request, **{name: getattr(submission, name) for name in request.job_options()})
+
+
+def submission_of(request: ScheduleRequest, contract: str | None) -> Submission:
     """The submission of a fire, so that it is checked with the schedule. The key is a placeholder."""
     return Submission(**request.job_options(contract=contract), idempotency_key=fire_key("0" * 36, 0))
 

@@ -2,7 +2,7 @@
 
 import builtins
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -23,7 +23,15 @@ from detent.ports.tx import Tx
 
 from . import backfill
 from .firing import Fired, fire_due, make_job
-from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
+from .request import (
+    ScheduleRequest,
+    apply_changes,
+    build_schedule,
+    find_schedule,
+    moment_of,
+    request_of,
+    with_declared_options,
+)
 
 DECLARED_BY = Scope("code")
 """Who declares the schedules of the application's code, in the audit log."""
@@ -46,11 +54,24 @@ class Schedules(Service):
     """`engine.schedules`: add, edit, pause, resume, remove, list, preview, declare, backfill and fire schedules."""
 
     async def add(
-        self, request: ScheduleRequest, scope: Scope, *, paused: bool = False, new_id: str | None = None
+        self,
+        request: ScheduleRequest,
+        scope: Scope,
+        *,
+        paused: bool = False,
+        new_id: str | None = None,
+        given: Collection[str] | None = None,
     ) -> Schedule:
-        """Create a schedule. With the same new_id the call can be repeated safely after a lost reply."""
+        """Create a schedule. With the same new_id the call can be repeated safely after a lost reply.
+
+        given: the fields that the caller has set; the others are as workers have declared them for the job type, and
+        the payload is checked, see `Declarations.apply`. None: the request is complete.
+        """
         schedule_id = new_id or self._runtime.ids.job()
         tenant = self._runtime.tenant_of_new(request.tenant_id, "a schedule")
+        if given is not None:
+            self._runtime.reach.within_types({request.job_type})  # before what a declaration says about the payload
+            request = await with_declared_options(self._runtime, request, given)
         own_request = replace(request, tenant_id=tenant)
 
         async def act(tx: Tx) -> Schedule:

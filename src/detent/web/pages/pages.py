@@ -69,31 +69,40 @@ PAGES = (
 MENU = tuple(page for page in PAGES if page.listed)
 
 
+NOT_FOUND = Page("", "not_found", listed=False)
+
+
+async def show_page(request: ApiRequest, page: Page) -> Response:
+    """The page, or the reason why the caller may not open it, or that there is no page at this address."""
+    viewer = viewer_of(request)
+    try:
+        caller = await request.web.authenticator.authenticate(request, "GET", page=True)
+    except Unauthorized:
+        return _to_sign_in(request, viewer)
+    allowed, exists = page.allows(caller), page is not NOT_FOUND
+    if page.path == "/" and not allowed and page.is_for_role(caller):
+        return RedirectResponse(f"{viewer.root}jobs", 303)  # the first page of people without an overview
+    forbidden = "state.forbidden.shared" if page.is_for_role(caller) else "state.forbidden"
+    return render(
+        "page.html",
+        viewer,
+        404 if not exists else 200 if allowed else 403,
+        page=page,
+        menu=[entry for entry in MENU if entry.allows(caller)],
+        caller=caller,
+        powers=" ".join(str(power) for power in Power if caller.may(power)),
+        sign_out_url=request.web.settings.proxy_sign_out_url,
+        allowed=allowed and exists,
+        refusal=forbidden if exists else "state.no-page",
+        open=caller is LOCAL,
+        docs=request.web.settings.docs != "off",
+        expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),
+    )
+
+
 def _add_route(page: Page) -> None:
     async def handler(request: ApiRequest) -> Response:
-        viewer = viewer_of(request)
-        try:
-            caller = await request.web.authenticator.authenticate(request, "GET", page=True)
-        except Unauthorized:
-            return _to_sign_in(request, viewer)
-        allowed = page.allows(caller)
-        if page.path == "/" and not allowed and page.is_for_role(caller):
-            return RedirectResponse(f"{viewer.root}jobs", 303)  # the first page of people without an overview
-        return render(
-            "page.html",
-            viewer,
-            200 if allowed else 403,
-            page=page,
-            menu=[entry for entry in MENU if entry.allows(caller)],
-            caller=caller,
-            powers=" ".join(str(power) for power in Power if caller.may(power)),
-            sign_out_url=request.web.settings.proxy_sign_out_url,
-            allowed=allowed,
-            refusal="state.forbidden.shared" if page.is_for_role(caller) else "state.forbidden",
-            open=caller is LOCAL,
-            docs=request.web.settings.docs != "off",
-            expires=expiry_to_announce(caller, (await request.web.engine()).store.now()),
-        )
+        return await show_page(request, page)
 
     router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)
 

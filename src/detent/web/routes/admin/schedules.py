@@ -109,7 +109,9 @@ async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Q
 async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> responses.Schedule:
     """Create a schedule. It runs from now on, unless paused is true.
 
-    409 SCHEDULE_EXISTS if the tenant has one of this name, 422 SCHEDULE_INVALID for an invalid timing.
+    The options that workers have declared for the job type apply where the body has none, as for `POST /jobs`. 409
+    SCHEDULE_EXISTS if the tenant has one of this name, 422 SCHEDULE_INVALID for an invalid timing, 422 PAYLOAD_INVALID
+    for a payload that the declared type does not take.
     """
     fields = _options(body.model_dump(exclude_none=True, exclude={"paused", "reason", "tenant_id"}))
     tenant = request.caller.tenant_for(body.tenant_id)
@@ -117,7 +119,9 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> r
         fields["tenant_id"] = tenant
     new, scope = ScheduleRequest(**fields), request.acting(body)
     with _fields_named_as_sent(body):
-        added = await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id)
+        added = await request.engine.schedules.add(
+            new, scope, paused=body.paused, new_id=request.fresh_id, given=fields
+        )
     return request.schedule_view(added)
 
 

@@ -41,27 +41,23 @@ export async function scheduleDialog(schedule = null) {
       schedule && reasonField(),
     ],
     submit: (form) =>
-      job.withPayload((payload, options) =>
+      job.withPayload((payload) =>
         schedule
           ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
           : post("schedules", {
-            ...options,
             ...common(form),
             ...payload,
             name: textOf(form, "name"),
-            queue: textOf(form, "queue") ?? options.queue,
+            queue: textOf(form, "queue"),
           })
       ),
   });
 }
 
-/** Declared options that a schedule has, too. */
-const OPTIONS = ["queue", "contract", "priority", "max_retries", "timeout_ms", "backoff", "limit_key"];
-
 /**
- * The job type, and the payload and the options that workers have declared for this type.
+ * The job type, and the payload that workers have declared for this type.
  * @param {Schedule | null} schedule
  * @param {HTMLInputElement} queue shows the declared queue as long as it is empty
  */
@@ -104,19 +100,16 @@ async function jobFields(schedule, queue) {
     ],
     payload,
     /**
-     * Send the payload, unless an edit leaves it, and the declared options; what is wrong with the payload is shown at
-     * its field.
+     * Send the payload, unless an edit leaves it; what is wrong with it is shown at its field.
      * @template Result
-     * @param {(payload: { payload?: unknown }, options: Record<string, unknown>) => Promise<Result>} send
+     * @param {(payload: { payload?: unknown }) => Promise<Result>} send
      */
     withPayload: async (send) => {
       const isKept = schedule && (!canSeePayloads || !(changedBefore || card.changed()));
       const value = isKept ? undefined : card.checkedValue();
       if (!isKept && value === undefined) throw new Error(t("enqueue.invalid"));
-      const { options = {} } = await declarationOf(type.value.trim()) ?? {};
-      const usable = Object.fromEntries(Object.entries(options).filter(([name]) => OPTIONS.includes(name)));
       try {
-        return await send(isKept ? {} : { payload: value }, usable);
+        return await send(isKept ? {} : { payload: value });
       } catch (error) {
         showPayloadProblems(card, error);
         throw error;
