@@ -46,12 +46,7 @@ export async function scheduleDialog(schedule = null) {
           ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
-          : post("schedules", {
-            ...common(form),
-            ...payload,
-            name: textOf(form, "name"),
-            queue: textOf(form, "queue"),
-          })
+          : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
       ),
   });
 }
