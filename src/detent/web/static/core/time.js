@@ -44,8 +44,10 @@ function formatRelative(iso, now = Date.now()) {
   const seconds = (new Date(iso).getTime() - now) / 1000;
   if (Math.abs(seconds) < 1) return t("time.now");
   const [unit, size] = RELATIVE_UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
-  // Without the full stop of "sec." and "min.", which would double that of a sentence.
-  return relativeFormat.format(Math.trunc(seconds / size), unit).replace(/\./g, "");
+  // Without the full stop of "sec." and "min.", which would double that of a sentence; with a space before a Chinese
+  // word, as after every other number.
+  const text = relativeFormat.format(Math.trunc(seconds / size), unit);
+  return text.replace(/\./g, "").replace(/(\d)(\p{Script=Han})/u, "$1 $2");
 }
 
 /** A `time` element that shows the relative time and keeps it current. @param {string | null | undefined} iso */

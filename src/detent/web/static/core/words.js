@@ -45,6 +45,9 @@ const valueText = (value) => (typeof value === "number" ? numberFormat.format(va
 /** Names as one text. @param {Iterable<string>} names */
 export const joined = (names) => [...names].join(t("list.comma"));
 
+/** @param {string} person @param {string | null | undefined} reason */
+export const withReason = (person, reason) => (reason ? t("person.reason", { person, reason }) : person);
+
 /** @param {string} key */
 export const hasText = (key) => key in texts;
 

@@ -12,7 +12,7 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { deadLetterUrl, jobsUrl, jobUrl, setQueryParams, urlFor } from "../core/urls.js";
-import { t } from "../core/words.js";
+import { joined, t } from "../core/words.js";
 import "../core/shell.js";
 
 let subject = new URLSearchParams(location.search).get("subject") ?? "";
@@ -52,7 +52,7 @@ function subjectCell({ act, subject, subject_name, data }) {
 function dataCell({ data }) {
   const fields = Object.entries(data ?? {}).filter(([, value]) => value !== null);
   if (!fields.length) return null;
-  const names = fields.map(([name]) => name).join(", ");
+  const names = joined(fields.map(([name]) => name));
   return h("details", {}, h("summary", { class: "small" }, names), jsonTree(Object.fromEntries(fields)));
 }
 

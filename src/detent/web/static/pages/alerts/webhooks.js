@@ -183,8 +183,13 @@ const stateCell = ({ state, failures, last_error, old_secret_until }) => [
 
 /** @param {Webhook} webhook */
 const filterCell = ({ queue, job_type, contract, events, phases }) =>
-  [queue, job_type, contract, ...events, ...phases.map((phase) => t(`phase.${phase}`))].filter(Boolean).join(" · ") ||
-  t("webhooks.all-events");
+  [
+    queue && `${t("col.queue")} ${queue}`,
+    job_type && `${t("field.job-type")} ${job_type}`,
+    contract && `${t("col.contract")} ${contract}`,
+    ...events,
+    ...phases.map((phase) => t(`phase.${phase}`)),
+  ].filter(Boolean).join(" · ") || t("webhooks.all-events");
 
 /** @param {Webhook} webhook */
 const actionsCell = (webhook) =>
