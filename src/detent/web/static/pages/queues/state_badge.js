@@ -4,7 +4,7 @@
 
 import { badge } from "../../components/elements.js";
 import { h } from "../../core/dom.js";
-import { joined, t } from "../../core/words.js";
+import { colon, joined, t } from "../../core/words.js";
 import { scopeText } from "./limit_scope.js";
 
 const TONES = {
@@ -19,8 +19,8 @@ const TONES = {
 /** @param {JobGroup} group @param {string} key @param {string[]} unserved */
 function stateCell({ state, paused, limited_by, due_paused }, key, unserved) {
   const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
-  const limits = state === "at_limit" ? limited_by.map(scopeText).join("; ") : "";
-  const more = (paused && `${paused.actor}${paused.reason ? `: ${paused.reason}` : ""}`) || joined(unserved) ||
+  const limits = state === "at_limit" ? limited_by.map(scopeText).join(" · ") : "";
+  const more = (paused && `${paused.actor}${paused.reason ? `${colon}${paused.reason}` : ""}`) || joined(unserved) ||
     limits;
   const ofTenants = due_paused ? t("queues.due-paused", { n: due_paused }) : "";
   return [
