@@ -94,6 +94,15 @@ def test_what_a_tall_dialog_refuses_is_in_view(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_a_dialog_with_a_long_list_begins_at_its_top(site: Site) -> None:
+    site.call("POST", "schedules", {"name": "often", "job_type": "mail", "every": "90m", "payload": {"to": "all"}})
+    page = site.sign_in("ana", "schedules?q=often", viewport={"width": 390, "height": 780})
+    row(page, "often").locator("td button.plain").click()
+    expect(page.locator("dialog li")).to_have_count(20)
+    assert page.locator("dialog h2").evaluate(IN_VIEW)
+    assert_no_errors(page)
+
+
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")

@@ -84,7 +84,7 @@ class Limits(Service):
                 f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
             )
         await tx.limits.drop_limit(limit.id)
-        await audit(tx, scope, "limit.remove", limit.describe(), limit.tenant_id)
+        await audit(tx, scope, "limit.remove", limit.describe(), limit.tenant_id, limit.as_dict())
         return limit
 
     @operators_only

@@ -92,9 +92,10 @@ const formatElapsed = (iso, now = Date.now()) => formatDuration(Math.max(0, now 
 /** @param {number | null | undefined} milliseconds */
 export function formatDuration(milliseconds) {
   if (milliseconds === null || milliseconds === undefined || Number.isNaN(milliseconds)) return "–";
-  if (milliseconds < 1) return "< 1 ms";
+  if (milliseconds < 1) return `< 1 ${t("unit.millisecond")}`;
   if (milliseconds < 1000) {
-    return `${milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds)} ms`;
+    const rounded = milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds);
+    return `${rounded} ${t("unit.millisecond")}`;
   }
   const seconds = milliseconds / 1000;
   if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 2 : 1))} ${t("unit.second")}`;
@@ -108,7 +109,7 @@ export function formatDuration(milliseconds) {
 /** A label of an axis. @param {number} milliseconds */
 export function formatTick(milliseconds) {
   if (milliseconds >= 1) return formatDuration(milliseconds);
-  return milliseconds === 0 ? "0" : `${Number(milliseconds.toPrecision(2))} ms`;
+  return milliseconds === 0 ? "0" : `${Number(milliseconds.toPrecision(2))} ${t("unit.millisecond")}`;
 }
 
 /**

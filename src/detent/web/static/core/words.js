@@ -7,6 +7,7 @@ const texts = JSON.parse(document.getElementById("words")?.textContent ?? "{}");
 export const language = document.documentElement.lang || "en";
 /** Between two sentences. Chinese punctuation includes the gap. */
 export const sentenceGap = language.startsWith("zh") ? "" : " ";
+export const colon = language.startsWith("zh") ? "：" : ": ";
 const numberFormat = new Intl.NumberFormat(language);
 const plurals = new Intl.PluralRules(language);
 

@@ -11,7 +11,7 @@ import { fill, h, requireElement, updateKeyed } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { timeElement } from "../core/time.js";
 import { idInPath, jobUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { colon, formatNumber, t } from "../core/words.js";
 import { deadLetterButtons, deadLetterState } from "./dead_letters/dead_letter_actions.js";
 import "../core/shell.js";
 
@@ -66,7 +66,7 @@ function cards(deadLetter) {
     [t("col.retries"), formatNumber(deadLetter.retry_count)],
     [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],
     [t("col.failed"), timeElement(deadLetter.created_at)],
-    proposed_by && [t("dead-letters.proposal"), `${proposed_by}: ${deadLetter.proposed_reason ?? ""}`],
+    proposed_by && [t("dead-letters.proposal"), `${proposed_by}${colon}${deadLetter.proposed_reason ?? ""}`],
   ]);
   return h(
     "div",

@@ -19,7 +19,7 @@ const TONES = {
 /** @param {JobGroup} group @param {string} key @param {string[]} unserved */
 function stateCell({ state, paused, limited_by, due_paused }, key, unserved) {
   const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
-  const limits = state === "at_limit" ? limited_by.map(scopeText).join("; ") : "";
+  const limits = state === "at_limit" ? limited_by.map(scopeText).join(" · ") : "";
   const more = (paused && withReason(paused.actor, paused.reason)) || joined(unserved) || limits;
   const ofTenants = due_paused ? t("queues.due-paused", { n: due_paused }) : "";
   return [

@@ -125,6 +125,16 @@ async function declared(query) {
   return items;
 }
 
+/** @param {SchedulePreview["items"]} runs */
+export const runList = (runs) =>
+  h(
+    "ol",
+    {},
+    runs.map((run) =>
+      h("li", {}, formatExact(run.fire_at), " ", h("span", { class: "soft nowrap" }, timeElement(run.fire_at)))
+    ),
+  );
+
 /** Kind, expression and time zone, with a preview of the next runs. @param {Schedule | null} schedule */
 function timingFields(schedule) {
   const kind = h(
@@ -149,7 +159,7 @@ function timingFields(schedule) {
         nextRuns,
         words && h("strong", {}, words),
         h("p", {}, t(items.length ? "schedules.preview" : "schedules.no-runs")),
-        h("ol", {}, items.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+        runList(items),
       );
     } catch (error) {
       fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));
