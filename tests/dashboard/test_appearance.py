@@ -112,7 +112,8 @@ def paths(module_site: Site) -> dict[str, str]:
     """The path of every page, with data on it."""
     module_site.submit("mail", {"to": "held"}, queue="mail", hold=True)
     module_site.submit("order", {"number": 1}, queue="orders")
-    module_site.call("POST", "schedules", {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *"})
+    nightly = {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *", "payload": {"to": "all"}}
+    module_site.call("POST", "schedules", nightly)
     page_path_by_name = page_paths(module_site)
     module_site.call("POST", "queues/billing/pause", {"reason": "closed"})
     return page_path_by_name

@@ -152,7 +152,7 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
 
 
 def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> None:
-    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h"})
+    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h", "payload": {"to": "x"}})
     page = site.sign_in("ana", "schedules")
     row(page, "twice").locator("[data-action=edit]").click()
     site.call("PATCH", "schedules/twice", {"every": "2h"})
@@ -296,8 +296,8 @@ def test_a_schedule_has_the_declared_options_of_its_type(site: Site) -> None:
 @pytest.mark.long
 def test_every_schedule_and_approval_can_be_reached(site: Site) -> None:
     for number in range(51):
-        daily = {"name": f"report {number:02}", "job_type": "mail", "cron": "0 3 * * *", "paused": True}
-        site.call("POST", "schedules", daily)
+        daily = {"job_type": "mail", "cron": "0 3 * * *", "payload": {"to": "x"}, "paused": True}
+        site.call("POST", "schedules", {"name": f"report {number:02}", **daily})
         site.submit("mail", {"to": str(number)}, queue="held", hold=True)
     page = site.sign_in("ana", "schedules")
     expect(row(page, "report 50")).to_be_visible()
