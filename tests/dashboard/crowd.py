@@ -196,14 +196,17 @@ def fill_series(database: Database) -> None:
         " UNION SELECT 'job_type', job_type FROM detent.lane_groups WHERE true ON CONFLICT DO NOTHING"
     )
     short, long = (" ".join(f"{bucket}:{bucket}" for bucket in range(first, first + 30, 2)) for first in (20, 30))
-    histogram = f"CASE value % 6 WHEN 0 THEN '{long}' ELSE '{short}' END"
     now = int(time.time())
     for width, slots in _SERIES:
+        # The same rates and durations in slots of every width, and about the same sum of all queues, types and tenants.
+        scale = f"CASE s.kind WHEN 'all' THEN 12 WHEN 'tenant' THEN 4 WHEN 'queue' THEN 2 ELSE 1 END * {width} / 60"
+        histogram = f"CASE ({now // width} - value) * {width} / 600 % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
         database.copies(
             slots,
             f"INSERT INTO detent.series ({', '.join(database.columns('series'))}) SELECT {width}, s.id,"
-            f" {now // width} - value, 9 + abs(value % 24 - 12), 8 + abs(value % 24 - 12), value % 4, 0, 1000000,"
-            f" 1000000, {histogram}, {histogram}"
+            f" {now // width} - value, (9 + abs(value % 24 - 12)) * {scale}, (8 + abs(value % 24 - 12)) * {scale},"
+            f" value % 4 * {scale}, 0, 1000000, 1000000,"
+            f" {histogram}, {histogram}"
             " FROM n, detent.series_subjects s WHERE s.kind <> 'group' ON CONFLICT DO NOTHING",
         )
 
