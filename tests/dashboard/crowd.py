@@ -199,12 +199,12 @@ def fill_series(database: Database) -> None:
         " UNION SELECT 'job_type', job_type FROM detent.lane_groups WHERE true ON CONFLICT DO NOTHING"
     )
     short, long = (" ".join(f"{bucket}:{bucket}" for bucket in range(first, first + 30, 2)) for first in (20, 30))
-    histogram = f"CASE value % 6 WHEN 0 THEN '{long}' ELSE '{short}' END"
     kinds = "SELECT kind, count(*) FROM detent.series_subjects WHERE kind <> 'group' GROUP BY kind"
     numbers = dict(database.execute(kinds))
     shares = " ".join(f"WHEN '{kind}' THEN {max(numbers.values()) / number}" for kind, number in numbers.items())
     now = int(time.time())
     for width, slots in _SERIES:
+        histogram = f"CASE ({now // width} - value) * {width} / 600 % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
         counts = (
             f"CAST(({count}) * CASE s.kind {shares} END * {width} / 60 AS bigint)"
             for count in ("9 + abs(value % 24 - 12)", "8 + abs(value % 24 - 12)", "value % 4")

@@ -319,6 +319,11 @@ def test_verifying_all_jobs(site: Site) -> None:
     page = site.sign_in("ana", "verify")
     page.click("[data-action=verify]")
     expect(page.locator("#verify-result")).to_contain_text("No violations found")
+    repeated = {**site.call("GET", "verification"), "under_way": True, "ended_at": None}
+    page.route("**/api/v1/verification", lambda route: route.fulfill(json=repeated))
+    page.reload()
+    expect(page.locator("progress")).to_be_visible()
+    expect(page.locator("#verify-result")).to_have_count(0)
 
 
 def test_the_page_reconnects_after_the_connection_was_lost(site: Site) -> None:

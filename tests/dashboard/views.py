@@ -169,6 +169,7 @@ def _new_token(page: Page) -> None:
 
 def _verified(page: Page) -> None:
     page.click("[data-action=verify]")
+    expect(page.locator("[data-action=verify]")).to_be_enabled()
     expect(page.locator("#verify-result")).not_to_be_empty()
 
 

@@ -1,6 +1,7 @@
 """The state of queues and job types: paused, no worker, draining, at its limit, active, idle; what runs now."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,20 @@ async def test_a_queue_whose_ready_jobs_belong_to_paused_tenants_is_paused(engin
     assert await state(engine) == "active"
     await engine.limits.resume("tenant", "a", ANN)
     assert (await queue(engine))["due_paused"] == 0
+
+
+async def test_a_paused_state_names_the_pauses_of_others(engine: Engine) -> None:
+    await submit(engine, queue="q")
+    await engine.limits.pause("queue", "q", replace(ANN, reason="the bank is closed"))
+    await engine.limits.pause("queue", "other", ANN)
+    detail = await engine.stats.job_type("mail")
+    (pause,) = detail["paused_by"]
+    assert (detail["state"], detail["paused"]) == ("paused", None)
+    assert (pause["kind"], pause["name"], pause["reason"]) == ("queue", "q", "the bank is closed")
+    view = await queue(engine)
+    assert view["paused"]["name"] == "q" and view["paused_by"] == []
+    await engine.limits.resume("queue", "q", ANN)
+    assert (await engine.stats.job_type("mail"))["paused_by"] == []
 
 
 async def test_jobs_of_a_paused_tenant_need_no_worker(engine: Engine) -> None:

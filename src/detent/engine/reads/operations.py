@@ -98,6 +98,7 @@ class Queue(JobNumbers):
     job_types: list[str]
     workers: Annotated[int, "Number of live workers that serve the queue."]
     paused: Pause | None
+    paused_by: Annotated[list[Pause], "The paused types of a queue in the state paused."]
 
 
 class JobType(JobNumbers):
@@ -110,6 +111,7 @@ class JobType(JobNumbers):
     queues: list[str]
     workers: Annotated[int, "Number of live workers that run the type."]
     paused: Pause | None
+    paused_by: Annotated[list[Pause], "The paused queues of a type in the state paused."]
 
 
 class DeclaredType(TypedDict):

@@ -93,6 +93,11 @@ class Stats:
             unserved: sorted({getattr(row, other) for row in state.unserved}),
             "limited_by": [limit_view(limit) for limit in state.limited_by],
             "paused": show(operations.Pause, pause) if pause else None,
+            "paused_by": [
+                show(operations.Pause, one)
+                for one in self.pauses
+                if state.name == "paused" and one.kind == other and one.name in {getattr(row, other) for row in rows}
+            ],
         }
 
 

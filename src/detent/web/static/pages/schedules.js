@@ -168,7 +168,7 @@ function build(root) {
 const nameCell = ({ name, declared, job_type, queue }) => [
   h("strong", {}, name),
   declared && [" ", tag(t("schedules.declared"))],
-  h("div", { class: "small soft" }, `${job_type} · ${queue}`),
+  h("div", { class: "small soft" }, `${job_type} · ${t("limits.named", { kind: t("kind.queue"), name: queue })}`),
 ];
 
 /** @param {Schedule} schedule */

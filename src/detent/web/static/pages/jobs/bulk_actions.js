@@ -41,7 +41,7 @@ export async function actOnMany(action, target) {
     lead: "ids" in target
       ? t("bulk.selected", { n: matched })
       : t("bulk.matching", { filter: target.filter, n: matched }),
-    button: t(`action.${action}`),
+    button: t(`bulk.${action}`, { n: fitting }),
     danger: action === "cancel",
     fields: [reasonField(), bar],
     confirmText: fitting > CONFIRM_ABOVE ? String(fitting) : null,
