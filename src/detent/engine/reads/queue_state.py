@@ -3,16 +3,16 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from detent.core.job import Micros
 from detent.core.limits import JobKind, Limit, Meter
 from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 
+from .operations import StateName
 from .why import NOT_CLAIMING, is_live
 
-StateName = Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"]
 _SHARED_SCOPES = (None, "queue", "job_type")
 
 

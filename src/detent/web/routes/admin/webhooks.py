@@ -1,14 +1,14 @@
 """Webhooks: subscriptions to events of jobs; add, edit, remove, pause, resume, deliveries and replay."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field, WithJsonSchema
 
 from detent.core.access import Power
-from detent.core.contract.model import Phase
 from detent.engine.metrics.webhooks import MAX_FILTERS, WebhookRequest, Webhooks, webhook_view
 from detent.engine.reads import operations
+from detent.engine.reads.responses import PhaseName
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.events import POSITION
@@ -28,15 +28,13 @@ _SECRET = f"^(whsec_(({_B64}{{4}}){{8,20}}({_B64}{{2}}==|{_B64}{{3}}=)?|({_B64}{
 """whsec_ and the base64 of 24 to 64 bytes."""
 Url = Annotated[schemas.Prose, WithJsonSchema(_URL)]
 Secret = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _SECRET})]
-_PHASES = Literal["claimable", "leased", "blocked", "final"]
 Events = Annotated[
     list[schemas.Name], Field(max_length=MAX_FILTERS, description="Names of events, see GET /contracts. Empty: all.")
 ]
 Phases = Annotated[
-    list[_PHASES], Field(max_length=4, description="Only events that lead to these. final: it finished.")
+    list[PhaseName], Field(max_length=4, description="Only events that lead to these. final: it finished.")
 ]
 Payloads = Annotated[bool, Field(description="False: without error texts and other data from handlers.")]
-assert set(_PHASES.__args__) == {str(phase) for phase in Phase}  # type: ignore[attr-defined]
 
 
 class WebhookFilter(schemas.RequestBody):
