@@ -131,10 +131,8 @@ async def resume_queue(
 ) -> operations.PauseResponse:
     """Resume a queue, a job type or a tenant. 404 PAUSE_NOT_FOUND if it is not paused."""
     _check_tenant(request, query.kind, name)
-    pauses = await request.engine.store.read(lambda tx: tx.pauses.list_pauses())
-    if (query.kind, name) not in {(pause.kind, pause.name) for pause in pauses}:
+    if not await request.engine.limits.resume(query.kind, name, request.acting()):
         raise NotFound(f"{query.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
-    await request.engine.limits.resume(query.kind, name, request.acting())
     return {"kind": query.kind, "name": name, "paused": False}
 
 
