@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from detent.core.errors import NotFound
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
 from detent.engine import Engine
+from detent.engine.metrics.alerts import read_inputs
 from detent.engine.reads.queue_state import state_text
 from detent.ports.listing import WorkerRow
 from support.acts import claim, claim_one, submit
@@ -175,3 +177,16 @@ async def test_what_runs_now(engine: Engine, clock: FakeClock) -> None:
     assert len(by_type["running_jobs"]) == 3 and by_type["queues"] == ["other", "q"]
     with pytest.raises(NotFound):
         await engine.stats.queue("unknown")
+
+
+async def test_the_lists_of_a_worker_are_parsed_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alerts and metrics compare every group of due jobs with every worker."""
+    for name in ("w1", "w2", "w3"):
+        await register_worker(engine, name, job_types=["other"], queues=["q"])
+    for number in range(10):
+        await submit(engine, queue="q", job_type=f"t{number}")
+    readings = await engine.store.read(partial(read_inputs, engine))
+    parse, texts = json.loads, list[str]()
+    monkeypatch.setattr(json, "loads", lambda text: texts.append(text) or parse(text))
+    assert len(readings.unserved()) == 10
+    assert len(texts) == 2 * 3

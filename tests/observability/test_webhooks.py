@@ -19,7 +19,7 @@ from detent.core.times import SECOND, iso
 from detent.core.webhooks.signature import sign, verify_webhook
 from detent.core.webhooks.subscription import check_url
 from detent.engine import Engine
-from detent.engine.metrics.webhooks import WebhookRequest, Webhooks
+from detent.engine.metrics.webhooks import WebhookRequest, Webhooks, queue_events
 from detent.engine.reads.views import event_view, published
 from detent.observability.http_post import post
 from detent.observability.settings import WebhookSettings
@@ -233,6 +233,14 @@ async def test_a_paused_webhook_gets_its_events_later(engine: Engine, receiver: 
     await engine.webhooks.resume("crm", ANN)
     await sender.drain()
     assert {body["job"]["id"] for body in bodies(receiver)} == set(jobs)
+
+
+async def test_pause_and_resume_return_how_many_deliveries_wait(engine: Engine) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", "http://127.0.0.1:9/", phases=("final",)), ANN)
+    await run_jobs(engine, 2)
+    await queue_events(engine, WebhookSettings())
+    paused, resumed = await engine.webhooks.pause("crm", ANN), await engine.webhooks.resume("crm", ANN)
+    assert [(view["state"], view["backlog"]) for view in (paused, resumed)] == [("paused", 2), ("active", 2)]
 
 
 async def test_two_processes_send_each_event_once(engine: Engine, receiver: Receiver) -> None:

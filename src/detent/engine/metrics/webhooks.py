@@ -95,14 +95,11 @@ class Webhooks(Service):
 
     @reads
     async def list(self, tx: Tx) -> builtins.list[operations.Webhook]:
-        visible = [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)]
-        pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in visible])
-        return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in visible]
+        return await _views(tx, [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)])
 
     @reads
     async def get(self, tx: Tx, reference: str) -> operations.Webhook:
-        webhook = await self._find(tx, reference)
-        return webhook_view(webhook, (await tx.webhooks.pending_deliveries([webhook.id])).get(webhook.id, 0))
+        return await _view(tx, await self._find(tx, reference))
 
     @writes
     async def add(self, tx: Tx, request: WebhookRequest, scope: Scope) -> tuple[Webhook, str]:
@@ -159,8 +156,7 @@ class Webhooks(Service):
         changed = [name for name in _EDITABLE if getattr(after, name) != getattr(before, name)]
         values = {name: getattr(after, name) for name in changed if name != "secret"}
         await self._audit(tx, scope, "webhook.edit", after, {"changed": changed, **values})
-        pending = await tx.webhooks.pending_deliveries([after.id])
-        return webhook_view(after, pending.get(after.id, 0)), after.secret if "secret" in changed else None
+        return await _view(tx, after), after.secret if "secret" in changed else None
 
     def _checked_fields(self, request: WebhookRequest, others: Iterable[Webhook]) -> dict[str, Any]:
         """The fields of a webhook that the request determines, but for `tenant_id` and `payloads`."""
@@ -189,22 +185,22 @@ class Webhooks(Service):
         return webhook
 
     @writes
-    async def pause(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+    async def pause(self, tx: Tx, reference: str, scope: Scope) -> operations.Webhook:
         """Send nothing until it is resumed; events are kept in the log meanwhile."""
         webhook = replace(await self._find(tx, reference), state=WebhookState.PAUSED)
         await tx.webhooks.change_webhook(webhook)
         await self._audit(tx, scope, "webhook.pause", webhook)
-        return webhook
+        return await _view(tx, webhook)
 
     @writes
-    async def resume(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+    async def resume(self, tx: Tx, reference: str, scope: Scope) -> operations.Webhook:
         """Send again, beginning with what was kept; also after it was disabled."""
         found = await self._find(tx, reference)
         webhook = replace(found, state=WebhookState.ACTIVE, failures=0, failing_since=None, retry_at=None)
         await tx.webhooks.change_webhook(webhook)
         await tx.webhooks.make_due(webhook.id)
         await self._audit(tx, scope, "webhook.resume", webhook)
-        return webhook
+        return await _view(tx, webhook)
 
     @writes
     async def replay(
@@ -425,6 +421,15 @@ async def clean_up(runtime: Runtime) -> None:
                 await tx.webhooks.put_webhook(replace(webhook, old_secret=None, old_secret_until=None))
 
     await runtime.store.write(act)
+
+
+async def _view(tx: Tx, webhook: Webhook) -> operations.Webhook:
+    return (await _views(tx, [webhook]))[0]
+
+
+async def _views(tx: Tx, webhooks: Sequence[Webhook]) -> list[operations.Webhook]:
+    pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in webhooks])
+    return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in webhooks]
 
 
 def webhook_view(webhook: Webhook, backlog: int = 0) -> operations.Webhook:

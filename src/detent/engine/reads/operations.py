@@ -130,8 +130,8 @@ class JobKind(JobNumbers):
     job_type: str
 
 
-class RunningJob(TypedDict):
-    """A job that a worker runs now."""
+class LeasedJob(TypedDict):
+    """A job and the worker that holds it."""
 
     id: str
     contract: str
@@ -141,6 +141,11 @@ class RunningJob(TypedDict):
     worker: str
     execution_no: int
     since: Annotated[Timestamp, "When this execution started."]
+
+
+class RunningJob(LeasedJob):
+    """A job that a worker runs now."""
+
     progress: ProgressReport | None
 
 
@@ -303,17 +308,9 @@ class StatsResponse(TypedDict):
     at: Timestamp
 
 
-class HeldJob(TypedDict):
+class HeldJob(LeasedJob):
     """A job that a worker holds."""
 
-    id: str
-    worker: str
-    contract: str
-    queue: str
-    job_type: str
-    tenant_id: str
-    execution_no: int
-    since: Annotated[Timestamp, "When this execution started."]
     lease_until: Timestamp
 
 

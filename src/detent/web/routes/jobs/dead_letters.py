@@ -1,7 +1,7 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
@@ -34,7 +34,7 @@ class DeadLetterSelection(EndedSelection):
 
 
 class DeadLetterFilter(Page, DeadLetterSelection):
-    status: Literal["open", "requeued", "discarded"] | None = None
+    status: responses.DeadLetterState | None = None
     id: list[DeadLetterIdText] | None = Field(
         None, max_length=100, description="Exactly these; repeat it. Of the other parameters only fields goes with it."
     )
@@ -90,7 +90,7 @@ async def list_dead_letters(
 class ErrorGroupFilter(schemas.QueryParameters, DeadLetterSelection):
     """Query parameters of the list of errors."""
 
-    status: Literal["open", "requeued", "discarded", "all"] = "open"
+    status: responses.DeadLetterState | Literal["all"] = "open"
     slots_since: Time | None = Field(None, description="Where the first of the 24 slots begins; default: 24 hours ago.")
 
 
