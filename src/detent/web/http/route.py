@@ -150,8 +150,8 @@ class ApiRoute(APIRoute):
             raise TypeError(f"{self.path} declares no power; create it with Router.route_for")
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
-        self.keeps_answer = self.needs not in _NOT_KEPT and "/tokens" not in self.path
-        if "POST" in (self.methods or ()) and self.keeps_answer and self.openapi_extra is not None:
+        self.keeps_answer = self.methods == {"POST"} and self.needs not in _NOT_KEPT and "/tokens" not in self.path
+        if self.keeps_answer and self.openapi_extra is not None:
             self.openapi_extra.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
         self._query_parameters = _query_parameters(self) if self.include_in_schema else None
         """Name -> whether it may be repeated. None for pages, whose parameters are for their scripts."""
@@ -217,7 +217,7 @@ class ApiRoute(APIRoute):
         for name in _PRECONDITIONS:
             if name in request.headers:
                 raise InvalidInput(f"this endpoint checks no precondition; leave out {name}", field=name)
-        if request.method == "POST" and not self.keeps_answer and "idempotency-key" in request.headers:
+        if request.method not in SAFE and not self.keeps_answer and "idempotency-key" in request.headers:
             message = "this endpoint does not repeat answers; leave out Idempotency-Key"
             raise InvalidInput(message, code="IDEMPOTENCY_KEY_INVALID")
         if request.method in SAFE and request.headers.get("content-length", "0") != "0":
@@ -231,7 +231,7 @@ class ApiRoute(APIRoute):
             raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
         if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
             raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
-        if request.method == "POST" and self.keeps_answer and "idempotency-key" in request.headers:
+        if self.keeps_answer and "idempotency-key" in request.headers:
             return await run_idempotent(request, lambda: handler(request))
         return await handler(request)
 
