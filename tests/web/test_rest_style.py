@@ -225,6 +225,15 @@ async def test_progress_cannot_be_asked_for_in_envelopes(api: Api) -> None:
         assert answer.status_code == status, query
 
 
+async def test_a_stream_cannot_begin_after_the_end_of_the_log(api: Api) -> None:
+    """Its reader would see nothing, for example after the database was restored."""
+    await api.submit()
+    end = str(await api.engine.store.read(lambda tx: tx.log.tail_end()))
+    for after, status in ((end, 200), ("0", 200), ("9" * 18, 422)):
+        assert (await api.open.head(f"{API}/events/stream?after={after}")).status_code == status
+        assert (await api.open.head(f"{API}/events/stream", headers={"Last-Event-ID": after})).status_code == status
+
+
 async def test_a_webhook_is_shown_with_its_backlog(api: Api) -> None:
     """Also in the answer of a pause."""
     created = (await api.open.post(f"{API}/webhooks", json={"name": "crm", "url": "http://127.0.0.1:9/"})).json()
