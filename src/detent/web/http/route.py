@@ -30,6 +30,7 @@ from detent.web.openapi.schemas import (
     ROLES,
     ReasonRequest,
     is_list_type,
+    item_type,
     list_model,
     list_signature,
     model_of,
@@ -324,6 +325,7 @@ class Router(APIRouter):
         def add(handler: H) -> H:
             returned = handler.__annotations__["return"]
             answers = responses or {status: {"model": list_model(returned)} if is_list_type(returned) else returned}
+            item = item_type(returned if is_list_type(returned) else answers.get(200) if method == "GET" else None)
             self.api_route(
                 path,
                 methods=[method],
@@ -335,16 +337,17 @@ class Router(APIRouter):
                 summary=summary_of(handler),
                 name=name,
                 tags=tags,
-            )(_endpoint(handler, status, shared, is_public=needs is None))
+            )(_endpoint(handler, status, shared, item, is_public=needs is None))
             return handler
 
         return add
 
 
 def _endpoint(
-    handler: Callable[..., Coroutine[Any, Any, Any]], status: int, shared: str | None, *, is_public: bool
+    handler: Callable[..., Coroutine[Any, Any, Any]], status: int, shared: str | None, item: Any, *, is_public: bool
 ) -> Callable[..., Any]:
-    """The handler with what `Router.route_for` adds to it: the check of the caller's limits, and the response."""
+    """The handler with what `Router.route_for` adds to it: the check of the caller's limits, the choice of the fields
+    of items, and the response. item: the type of the items, None if the answer has no list."""
     returned = handler.__annotations__["return"]
     is_list = is_list_type(returned)
     takes_query = "query" in handler.__annotations__
@@ -355,22 +358,24 @@ def _endpoint(
         if shared is not None:
             request.caller.require_all_tenants(shared)
             request.caller.require_all_queues(shared)
-        fields = arguments["query"].fields if is_list else None
-        if is_list and not takes_query:
+        fields = arguments["query"].fields if item is not None else None
+        if item is not None and not takes_query:
             del arguments["query"]
         answer = await handler(**arguments)
         if is_list:
-            items, *others = answer if isinstance(answer, tuple) else (answer, None)
-            if fields is not None:
-                items = [{name: item[name] for name in fields if name in item} for item in items]
-            answer = dict(zip(_LIST_KEYS, (items, *others), strict=False))
+            answer = dict(zip(_LIST_KEYS, answer if isinstance(answer, tuple) else (answer, None), strict=False))
+        if fields is not None:
+            answer = {
+                **answer,
+                "items": [{name: row[name] for name in fields if name in row} for row in answer["items"]],
+            }
         response = answer if isinstance(answer, Response) else json_response(answer, status)
         if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
             response.headers["Detent-Token-Expires"] = at
         return response
 
-    if is_list:
-        endpoint.__signature__ = list_signature(handler, returned)  # type: ignore[attr-defined]
+    if item is not None:
+        endpoint.__signature__ = list_signature(handler, item)  # type: ignore[attr-defined]
     return endpoint
 
 
