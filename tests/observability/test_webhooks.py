@@ -415,6 +415,12 @@ async def test_a_receiver_that_is_killed_and_restarted_misses_nothing(
     assert len({message_id for message_id, _ in got}) == 12
 
 
+@pytest.mark.parametrize("sent_at", ["9" * 5_000, "-1", "", "1e3", "nan"])
+def test_a_forged_time_is_refused_without_an_error(sent_at: str) -> None:
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": sent_at, "webhook-signature": "v1,x"}
+    assert not verify_webhook("whsec_" + "A" * 32, headers, b"{}", now=1_000.0)
+
+
 def test_a_request_ends_before_another_process_may_send_it_again() -> None:
     for seconds in (0.05, 60):
         with pytest.raises(DetentError, match="SETTINGS_INVALID"):
