@@ -389,7 +389,11 @@ def _add_large_and_crashed(site: Site, names: dict[str, str]) -> None:
 def _add_schedules_and_limits(site: Site) -> None:
     nightly = {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *", "tz": "Europe/Berlin"}
     site.call("POST", "schedules", {**nightly, "payload": {"to": "all"}})
-    site.call("POST", "schedules", {"name": "report", "job_type": "mail", "every": "90m", "tenant_id": "a", "payload": {"to": "all"}})
+    site.call(
+        "POST",
+        "schedules",
+        {"name": "report", "job_type": "mail", "every": "90m", "tenant_id": "a", "payload": {"to": "all"}},
+    )
     site.call("POST", "schedules/report/pause", {"reason": "holidays"})
     site.call("PUT", "limits", {"queue": "mail", "concurrency": 8})
     site.call("PUT", "limits", {"per": "tenant", "rate": 50})
