@@ -253,6 +253,8 @@ def test_groups_of_errors_keep_their_places_and_new_ones_are_announced(site: Sit
     page.click("[data-value=list]")
     page.click("[data-action=discard-all]")
     expect(page.locator("dialog")).to_contain_text("queue:still")
+    for person in ("ana", "ben"):  # other tests count dead letters of this type
+        site.call("POST", "dlq/discard", {"queue": "still", "reason": "seen", "dry_run": False}, person=person)
     assert_no_errors(page)
 
 

@@ -86,8 +86,8 @@ export function fits({ kind, schema, nullable }, value) {
 /** @param {unknown} one @param {unknown} other */
 export const sameJson = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-/** The part as a JSON editor, for a value that its control cannot show. @param {Part} part @returns {Part} */
-export const asJson = (part) => ({ ...part, kind: "json" });
+/** The part as an editor of any JSON, for a value that its control cannot show. @param {Part} part @returns {Part} */
+export const asJson = (part) => ({ ...part, kind: "json", schema: { ...part.schema, type: undefined } });
 
 /**
  * Limits of numbers: the keyword, the key of the text, and the comparison. Integers are compared as BigInt.
