@@ -18,7 +18,7 @@ from detent.core.cron import describe_cron
         ("0 9,17 * * 1,3", "on Monday and Wednesday at 09:00 and 17:00", "周一、周三 09:00、17:00"),
         ("0 0 1 * *", "on day 1 of the month at 00:00", "每月 1 日 00:00"),
         ("0 0 L * *", "on the last day of the month at 00:00", "每月最后一天 00:00"),
-        ("0 0 1 JAN *", "on day 1 of the month in January at 00:00", "1 月 每月 1 日 00:00"),
+        ("0 0 1 JAN *", "on day 1 of the month in January at 00:00", "每年 1 月 1 日 00:00"),
         ("0 12 1 * SUN", "on day 1 of the month or on Sunday at 12:00", "每月 1 日或周日 12:00"),
         ("*/10 * * * * *", "every 10 seconds", "每 10 秒"),
         ("*/5 * * * 6", "every 5 minutes on Saturday", "周六 每 5 分钟"),
@@ -30,7 +30,7 @@ from detent.core.cron import describe_cron
         (
             "0 0 1 */3 *",
             "on day 1 of the month in January, April, July and October at 00:00",
-            "1 月、4 月、7 月、10 月 每月 1 日 00:00",
+            "每年 1、4、7、10 月 1 日 00:00",
         ),
         (
             "0 0 */2 * MON",
@@ -47,6 +47,11 @@ from detent.core.cron import describe_cron
         ("30 * * * * *", "every minute, at second 30", "每分钟、第 30 秒"),
         ("*/10 0 3 * * *", "every day at 03:00, every 10 seconds", "每天 03:00、每 10 秒"),
         ("0 0 * * 0,1-5,7", "on Sunday to Friday at 00:00", "周日至周五 00:00"),
+        (
+            "0 0 L 1-3,12 *",
+            "on the last day of the month in January to March and December at 00:00",
+            "每年 1-3、12 月 最后一天 00:00",
+        ),
         ("0 30 2 * * SAT,SUN", "on Sunday and Saturday at 02:30", "周日、周六 02:30"),
     ],
 )

@@ -129,6 +129,54 @@ def test_the_payload_becomes_json_and_fields_again_without_loss(site: Site) -> N
     assert_no_errors(page)
 
 
+def declare(page: Page, job_type: str, schema: dict[str, Any]) -> None:
+    """Let the page see a job type that no worker has declared."""
+    declaration = {"job_type": job_type, "options": {}, "payload_schema": schema}
+    page.route(
+        "**/api/v1/declarations?*",
+        lambda route: route.fulfill(json={"items": [declaration], "next_cursor": None}),
+    )
+
+
+def test_large_numbers_other_fields_and_types_that_contain_themselves(site: Site) -> None:
+    folder: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
+    folder["properties"] |= {
+        name: {"anyOf": [{"$ref": "#/$defs/Folder"}, {"type": "null"}], "default": None} for name in "abcdef"
+    }
+    page = site.sign_in("ana", "jobs")
+    schema = {
+        "type": "object",
+        "properties": {
+            "number": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+            "folder": {"$ref": "#/$defs/Folder"},
+        },
+        "required": ["number"],
+        "additionalProperties": True,
+        "$defs": {"Folder": folder},
+    }
+    declare(page, "account", schema)
+    site.open(page, "enqueue?name=account")
+    expect(part(page, "number")).to_be_visible()
+    expect(page.locator("[data-path^='folder.']")).to_have_count(0)
+    page.locator("fieldset select.mode").select_option("value")
+    expect(page.locator("[data-path^='folder.']")).to_have_count(1)
+    part(page, "number").fill(str(2**63))
+    part(page, "*").fill("[1]")
+    send(page)
+    expect(problem(page, "number")).to_have_text("Must be at most 9223372036854775807.")
+    expect(problem(page, "*")).to_have_text("Must be a JSON object.")
+    part(page, "number").fill(str(2**63 - 1))
+    part(page, "*").fill('{"more": 1}')
+    page.get_by_label("Start").select_option("At a time")
+    page.locator("[type=datetime-local]").fill("202611-11-18T10:00")
+    send(page)
+    expect(page.locator("#option-scheduled_at-error")).to_have_text("Enter a complete date.")
+    page.get_by_label("Start").select_option("Now")
+    send(page)
+    assert enqueued(site, page)["payload"] == {"number": 2**63 - 1, "folder": {}, "more": 1}
+    assert_no_errors(page)
+
+
 def test_options_keys_and_types_without_a_schema(site: Site) -> None:
     page = site.sign_in("ana", "")
     page.keyboard.press("Control+k")
@@ -173,6 +221,7 @@ def test_who_may_enqueue(site: Site) -> None:
     assert response is not None and response.status == 403
     tenant = site.sign_in("tina", "enqueue?name=mail")
     expect(part(tenant, "to")).to_be_visible()
+    expect(tenant.locator("#job-type-about a")).to_have_text(["standard"])  # the page of a type is not for tenants
     expect(tenant.get_by_label("Tenant")).to_have_count(0)
     part(tenant, "to").fill("ann@example.org")
     send(tenant)

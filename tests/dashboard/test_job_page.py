@@ -2,6 +2,7 @@
 
 import re
 import time
+from pathlib import Path
 
 import apsw
 import pytest
@@ -10,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from dashboard.site import Site, assert_no_errors, status_badge, wait_until_drawn
 from detent.core.contract.builtin import CONTRACTS
 from support.acts import NAMES
+from support.waiting import until_now
 
 LINES_THROUGH_BOXES = """() => [...document.querySelectorAll(".diagram .edge path")].flatMap((path) => {
   const edge = path.parentNode, length = path.getTotalLength();
@@ -58,6 +60,20 @@ def test_no_line_of_a_contract_runs_through_a_box(site: Site) -> None:
         assert page.locator(".diagram .edge").count() > 5
         assert page.evaluate(LINES_THROUGH_BOXES) == [], name
     assert_no_errors(page)
+
+
+def test_the_worker_is_a_link_for_those_who_may_open_its_page(site: Site, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = site.submit("gated", {"gate": str(gate)}, queue="gates")
+    until_now(lambda: site.call("GET", f"jobs/{job}")["phase"] == "leased")
+    token = site.call("POST", "tokens", {"name": "gil", "role": "viewer", "queues": ["gates"]})
+    site.tokens["gil"] = token["token"]
+    for person, links in (("gil", 0), ("vic", 1)):
+        page = site.sign_in(person, f"jobs/{job}")
+        expect(page.locator(".details-list dt", has_text="Worker")).to_have_count(1)
+        expect(page.locator(".details-list a[href*='worker?name=']")).to_have_count(links)
+        assert_no_errors(page)
+    gate.touch()
 
 
 def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from pathlib import Path
+from urllib.parse import unquote_plus
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -97,6 +98,9 @@ def test_an_unknown_prefix_is_searched_as_text(site: Site) -> None:
     expect(page.locator("tbody tr")).to_have_count(1)
     assert rows(page) == [job]
     expect(page.locator("#filter-error")).to_be_hidden()
+    page.fill("#filter", r"\\host\share")
+    with page.expect_request(lambda request: r"\\host\share" in unquote_plus(request.url)):
+        page.press("#filter", "Enter")
     assert_no_errors(page)
 
 
@@ -221,6 +225,39 @@ def test_one_person_proposes_to_discard_many_and_another_confirms(site: Site) ->
     assert_no_errors(ana, ben, boss)
 
 
+@pytest.mark.long
+def test_groups_of_errors_keep_their_places_and_new_ones_are_announced(site: Site) -> None:
+    def fail(number: int) -> None:
+        site.wait_until_final(site.submit("part", {"number": number}, queue="still", max_retries=0))
+
+    def fail_import() -> None:
+        site.wait_until_final(site.submit("crash", {"file": "a"}, queue="still", max_retries=0))
+
+    fail(7)
+    page = site.sign_in("ana", "dead-letters?q=queue:still")
+    groups = page.locator("tbody tr")
+    expect(groups).to_have_count(1)
+    fail_import()
+    fail_import()
+    expect(page.locator("#show-new")).to_have_text("1 new: show")
+    expect(groups).to_contain_text("PART_BROKEN")
+    page.click("#show-new")
+    expect(groups.locator("[data-label=Count]")).to_have_text(["2", "1"])
+    fail(17)
+    fail(27)
+    expect(groups.locator("[data-label=Count]")).to_have_text(["2", "3"])
+    expect(page.locator("#show-new")).to_have_count(0)
+    groups.last.locator("[data-action=discard-group]").click()
+    expect(page.locator("dialog")).to_contain_text("part · Fail · PART_BROKEN · this part is broken")
+    page.keyboard.press("Escape")
+    page.click("[data-value=list]")
+    page.click("[data-action=discard-all]")
+    expect(page.locator("dialog")).to_contain_text("queue:still")
+    for person in ("ana", "ben"):  # other tests count dead letters of this type
+        site.call("POST", "dlq/discard", {"queue": "still", "reason": "seen", "dry_run": False}, person=person)
+    assert_no_errors(page)
+
+
 def test_an_error_is_requeued_in_three_clicks(site: Site) -> None:
     letters = [site.create_dead_letter(f"requeue {number}") for number in range(2)]
     page = site.sign_in("ana", "")
@@ -283,6 +320,8 @@ def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
     expect(page.locator("#palette-options li").filter(has_text="Queue")).not_to_have_count(0)
     page.keyboard.press("ArrowDown")
     expect(page.locator("#palette-options li[aria-selected=true]")).to_have_attribute("id", "palette-option-1")
+    page.locator("#palette-input").dispatch_event("keydown", {"key": "Enter", "isComposing": True})
+    expect(page.locator("#palette-input")).to_be_focused()  # an input method has taken the key
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_have_count(0)
     assert_no_errors(page)

@@ -36,6 +36,18 @@ def schedule(site: Site, name: str) -> dict[str, Any]:
     return answer
 
 
+def test_another_type_of_a_schedule_keeps_the_digits_of_its_payload(site: Site) -> None:
+    payload = {"id": 2**63 - 1}
+    site.call("POST", "schedules", {"name": "digits", "job_type": "one", "cron": "0 3 * * *", "payload": payload})
+    page = site.sign_in("ana", "schedules?q=digits")
+    page.click("[data-action=edit]")
+    page.fill("dialog [name=job_type]", "mail")
+    page.press("dialog [name=job_type]", "Tab")
+    expect(page.locator("dialog [name=queue]")).to_have_attribute("placeholder", "mail")
+    expect(page.locator('dialog [data-path="*"]')).to_have_value(re.compile(str(2**63 - 1)))
+    assert_no_errors(page)
+
+
 @pytest.mark.long
 def test_the_payload_of_a_schedule_has_the_fields_of_its_type(site: Site) -> None:
     page = site.sign_in("ana", "schedules")

@@ -159,6 +159,10 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(row(page, "losses of acme")).to_contain_text("77 new dead letters (tenant=acme)")
     row(page, "losses of acme").get_by_role("link", name="Show the cause").click()
     expect(page.locator("#filter")).to_have_value("tenant:acme")
+    answer |= {"kind": "schedule_missed", "labels": {"schedule": "acme/nightly report"}}
+    site.open(page, "alerts")
+    page.get_by_role("link", name="Show the cause").click()
+    expect(page.locator("#filter")).to_have_value("nightly report")
     site.call("POST", f"jobs/{job}/cancel", {})
     assert_no_errors(page)
 

@@ -69,6 +69,18 @@ async def test_percentiles_are_those_of_the_jobs(engine: Engine, clock: FakeCloc
     assert names == ["report", "other"]
 
 
+async def test_percentiles_of_equal_durations_are_off_by_less_than_a_tenth(engine: Engine, clock: FakeClock) -> None:
+    durations = [0.001, 0.0135, 0.2, 0.21, 0.238, 1.35, 60, 3_600]
+    for number, seconds in enumerate(durations):
+        await run(engine, clock, seconds, seconds, queue=f"q{number}")
+    await SeriesRecorder(engine).catch_up()
+    for number, seconds in enumerate(durations):
+        total = (await series_view(engine, "day", Subject("queue", f"q{number}")))["total"]
+        for latency in (total["wait"], total["run"]):
+            percentiles = [latency["p50_seconds"], latency["p95_seconds"], latency["p99_seconds"]]
+            assert percentiles == [pytest.approx(seconds, rel=0.1)] * 3
+
+
 @pytest.mark.parametrize("contract", ["standard", "gate-b2"])
 async def test_waiting_starts_when_the_job_is_due(engine: Engine, clock: FakeClock, contract: str) -> None:
     """A job for later and a retry do not wait before their time."""

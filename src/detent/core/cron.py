@@ -172,7 +172,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "last working day": ("on the last weekday of the month", "每月最后一个工作日"),
     "or": (" or ", "或"),
     "only": (", only ", "，且为"),
-    "month": ("in {0}", "{0}"),
+    "month": ("in {0}", "每年 {0} 月"),
     "comma": (", ", "、"),
     "and": (" and ", "、"),
     "to": (" to ", "至"),
@@ -182,11 +182,8 @@ _DAYS = {
     "en": ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "zh": ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日"),
 }
-_MONTHS = {
-    "en": ("", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-        "November", "December"),
-    "zh": ("", *(f"{number} 月" for number in range(1, 13))),
-}  # fmt: skip
+_MONTHS = ("", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+    "November", "December")  # fmt: skip
 _MOST_MOMENTS, _MOST_NUMBERS = 6, 5
 """More moments of a day are shown as minutes and hours; of more equidistant numbers the middle is left out."""
 
@@ -211,8 +208,11 @@ def describe_cron(expression: str, language: str = "en") -> str:
         days.append(words["weekday"].format(_weekdays_in_words(parsed.weekdays, language)))
     parts = [words["only" if parsed.day_and else "or"].join(days)] if days else [words["every day"]] * is_moment
     if len(parsed.months) < 12:
-        month = words["month"].format(_listed(parsed.months, words, _MONTHS[language]))
-        parts.insert(0 if language == "zh" else len(parts), month)
+        month = words["month"].format(_listed(parsed.months, words, None if language == "zh" else _MONTHS))
+        if language == "zh":  # 每月 before a day is wrong in some months
+            parts = [month, *(part.replace("每月", "").strip() for part in parts)]
+        else:
+            parts.append(month)
     return " ".join([*parts, time] if is_moment or language == "zh" else [time, *parts])
 
 

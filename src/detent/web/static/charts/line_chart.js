@@ -75,8 +75,7 @@ export function lineChart({ label, series, format, wide = false }) {
       const value = point ? line.value(point) : null;
       line.legend.textContent = `${line.name} ${value === null ? "–" : format(value)}`;
     }
-    const formatTime = to - from > DAY_LABELS_ABOVE_MS ? formatDayTime : formatClock;
-    time.textContent = point ? formatTime(new Date(point.at)) : "";
+    time.textContent = point ? formatDayTime(new Date(point.at)) : "";
     cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
     if (!point) return;
     cursor.setAttribute("x1", String(x(point.at)));

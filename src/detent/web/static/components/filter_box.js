@@ -173,6 +173,7 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
   input.addEventListener("focus", showOptions);
   input.addEventListener("blur", finish);
   input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return; // the keys choose characters of an input method
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       if (!options.length) return void showOptions();
       selected = (selected + (event.key === "ArrowDown" ? 1 : -1) + options.length) % options.length;

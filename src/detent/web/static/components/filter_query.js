@@ -90,7 +90,7 @@ export function parseFilter(text, keys = JOB_FILTER_KEYS) {
   const invalid = [], freeText = [];
   for (const [whole, key, quoted, plain, phrase, word] of text.matchAll(TERM)) {
     const value = unescape(quoted ?? plain ?? "");
-    if (key === undefined) freeText.push(unescape(phrase ?? word));
+    if (key === undefined) freeText.push(phrase === undefined ? word : unescape(phrase));
     else if (!Object.hasOwn(keys, key)) freeText.push(whole);
     else if (value) {
       const { parameter, convert, several } = keys[key];

@@ -12,6 +12,18 @@ export const PAGE_SIZE = 50;
 // The API searches a part of the rows per request and may find none in it.
 const MOST_SEARCH_REQUESTS = 60;
 
+/** Says how many rows are new; they are shown when the viewer asks for them. @param {() => void} show */
+export function newRowsAnnouncement(show) {
+  const node = h("div", { class: "new-rows", role: "status" });
+  /** @param {number} n */
+  const announce = (n) => {
+    const number = n >= PAGE_SIZE ? `${formatNumber(PAGE_SIZE)}+` : formatNumber(n);
+    const text = n ? t("list.new", { n, number }) : "";
+    if (text !== node.textContent) fill(node, n > 0 && button(text, show, { id: "show-new", class: "tiny" }));
+  };
+  return { node, announce };
+}
+
 /**
  * @template Item
  * @param {object} options
@@ -27,10 +39,10 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
   let items = [];
   /** @type {Found<Item>} */
   let page = { items: [], next_cursor: null, searched_until: null };
-  let replacing = true, version = 0, paused = false, searching = cursors.length === 0, newRows = 0;
+  let replacing = true, version = 0, paused = false, searching = cursors.length === 0;
   let searches = 0;
 
-  const announcement = h("div", { class: "new-rows", role: "status" });
+  const { node: announcement, announce } = newRowsAnnouncement(showNewest);
   const pauseButton = button("", () => {
     paused = !paused;
     drawPause();
@@ -43,20 +55,11 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
   }
   drawPause();
 
-  function drawAnnouncement() {
-    const number = newRows >= PAGE_SIZE ? `${formatNumber(PAGE_SIZE)}+` : formatNumber(newRows);
-    if (announcement.textContent === "" && !newRows) return;
-    const text = newRows ? t("list.new", { n: newRows, number }) : "";
-    const shownText = announcement.querySelector("button")?.textContent ?? "";
-    if (text !== shownText) {
-      fill(announcement, newRows > 0 && button(text, showNewest, { id: "show-new", class: "tiny" }));
-    }
-  }
-
   /** Load the first page instead of the rows that are shown. */
   function restart() {
     cursors = [];
     onCursors(cursors);
+    announce(0);
     replacing = searching = true;
     searches = 0;
     version += 1;
@@ -139,8 +142,7 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
         if (searching) searchOn(loaded);
       }
       items = rows;
-      newRows = added;
-      drawAnnouncement();
+      announce(added);
       return true;
     },
     /** Links to newer and older rows, and how far the search looked. */

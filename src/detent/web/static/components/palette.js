@@ -2,7 +2,7 @@
 
 /** @import { SearchResult } from "../types.d.ts" */
 
-import { get, may, signOut } from "../core/api.js";
+import { get, may, mayOpen, signOut } from "../core/api.js";
 import { byId, childElements, fill, h, isDialogOpen } from "../core/dom.js";
 import { deadLetterUrl, enqueueUrl, jobsUrl, jobTypeUrl, jobUrl, queueUrl, urlFor } from "../core/urls.js";
 import { t } from "../core/words.js";
@@ -51,9 +51,6 @@ function actions() {
   return entries.filter((entry) => entry !== null && entry !== false);
 }
 
-/** People who are limited to queues or types have only the jobs of these. */
-const mayOpenQueues = () => document.querySelector("#menu a[data-name=queues]") !== null;
-
 /** @param {SearchResult} found @returns {Entry[]} */
 const foundEntries = ({ jobs, dead_letters, queues, job_types, schedules }) => [
   ...jobs.map(({ id, job_type, status }) => ({
@@ -71,12 +68,12 @@ const foundEntries = ({ jobs, dead_letters, queues, job_types, schedules }) => [
   ...queues.map((name) => ({
     kind: "queue",
     text: name,
-    href: mayOpenQueues() ? queueUrl(name) : jobsUrl(filterTerm("queue", name)),
+    href: mayOpen("queues") ? queueUrl(name) : jobsUrl(filterTerm("queue", name)),
   })),
   ...job_types.map((name) => ({
     kind: "type",
     text: name,
-    href: mayOpenQueues() ? jobTypeUrl(name) : jobsUrl(filterTerm("type", name)),
+    href: mayOpen("job_types") ? jobTypeUrl(name) : jobsUrl(filterTerm("type", name)),
   })),
   ...(may("submit") ? job_types : []).map((type) => ({
     kind: "action",
@@ -183,6 +180,7 @@ function openPalette() {
     timer = setTimeout(search, SEARCH_DELAY_MS);
   });
   input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return; // the keys choose characters of an input method
     const steps = { ArrowDown: 1, ArrowUp: -1 };
     if (event.key in steps && entries.length) {
       const step = steps[/** @type {keyof typeof steps} */ (event.key)];

@@ -16,6 +16,8 @@ export const tenant = session.tenant || null;
 const powers = new Set((session.powers ?? "").split(" "));
 /** @param {string} power */
 export const may = (power) => powers.has(power);
+/** Whether the viewer may open this page, which is in the menu then. @param {string} page */
+export const mayOpen = (page) => document.querySelector(`#menu a[data-name=${page}]`) !== null;
 
 /** An error response of the API; status 0 if the server did not answer. */
 export class Problem extends Error {

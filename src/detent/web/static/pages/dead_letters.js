@@ -6,7 +6,7 @@
 import { button, linkWithId } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
 import { DEAD_LETTER_FILTER_KEYS, parseFilter } from "../components/filter_query.js";
-import { liveList, PAGE_SIZE } from "../components/live_list.js";
+import { liveList, newRowsAnnouncement, PAGE_SIZE } from "../components/live_list.js";
 import { savedViews } from "../components/saved_views.js";
 import { showRows, table } from "../components/table.js";
 import { get, may } from "../core/api.js";
@@ -30,6 +30,12 @@ let shownAs = params.get("view") ?? "groups", period = params.get("since") ?? "2
 const selectedIds = new Set();
 /** @type {Partial<DeadLetter>[]} */
 let shownGroups = [];
+/** The groups in the order in which they stand on the page, and the request that they answer. */
+let groupOrder = { key: "", groups: /** @type {string[]} */ ([]) };
+const newGroups = newRowsAnnouncement(() => {
+  groupOrder.key = "";
+  refresh();
+});
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
 const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page"), id: "select-page" });
@@ -101,9 +107,9 @@ async function suggest(key) {
   return [...new Set(known.map((item) => values[key]?.(item) ?? "").filter(Boolean))].sort();
 }
 
-/** @param {"requeue" | "discard"} action @param {Query} target */
-async function act(action, target) {
-  if (!await actOnMatching(action, target)) return;
+/** @param {"requeue" | "discard"} action @param {Query} target @param {string} [subject] */
+async function act(action, target, subject) {
+  if (!await actOnMatching(action, target, subject)) return;
   selectedIds.clear();
   list.reload();
 }
@@ -161,12 +167,22 @@ function build(root) {
   const bulk = h("div", { class: "toolbar selection", hidden: true });
   const note = h("p", { class: "soft small", role: "status", id: "filter-note" });
   const content = h("div"), foot = h("div", { class: "pages" });
-  fill(root, h("div", { class: "toolbar" }, box.node), tools, bulk, note, list.announcement, content, foot);
+  fill(
+    root,
+    h("div", { class: "toolbar" }, box.node),
+    tools,
+    bulk,
+    note,
+    list.announcement,
+    newGroups.node,
+    content,
+    foot,
+  );
   const groups = groupTable({
     since: newSince,
     filter: () => filter,
     canAct: () => status === "open",
-    act: (action, group) => act(action, { ...query(), ...group }),
+    act: (action, group, subject) => act(action, { ...query(), ...group }, subject),
   });
   return { statuses, views, since, bulk, note, content, foot, groups, rows: buildTable() };
 }
@@ -270,13 +286,22 @@ function drawSelection() {
     h("strong", {}, n ? t("jobs.selected", { n }) : t("dead-letters.all-matching")),
     h("span", { class: "grow" }),
     may("operate") &&
-      button(t(n ? "action.requeue" : "dead-letters.requeue-all"), () => act("requeue", target()), {
-        "data-action": "requeue-all",
-      }),
-    may("discard") && button(t(n ? "action.discard" : "dead-letters.discard-all"), () => act("discard", target()), {
-      class: "danger",
-      "data-action": "discard-all",
-    }),
+      button(
+        t(n ? "action.requeue" : "dead-letters.requeue-all"),
+        () => act("requeue", target(), selectedIds.size ? "" : filter),
+        {
+          "data-action": "requeue-all",
+        },
+      ),
+    may("discard") &&
+      button(
+        t(n ? "action.discard" : "dead-letters.discard-all"),
+        () => act("discard", target(), selectedIds.size ? "" : filter),
+        {
+          class: "danger",
+          "data-action": "discard-all",
+        },
+      ),
   );
 }
 
@@ -286,6 +311,20 @@ async function load() {
   if (!isGrouped()) return { groups: null, listed: await list.load(), key };
   const groups = await get("dlq/groups", { ...query(), status, slots_since: newSince() });
   return { groups: /** @type {ErrorGroupList} */ (groups), listed: null, key };
+}
+
+/**
+ * Rows do not move while somebody reads: the groups that are shown keep their places, and new ones are announced.
+ * @param {ErrorGroup[]} sorted
+ * @param {string} key of the request
+ */
+function stillGroups(sorted, key) {
+  const byKey = new Map(sorted.map((group) => [keyOfGroup(group), group]));
+  const isShown = key === groupOrder.key && groupOrder.groups.some((name) => byKey.has(name));
+  if (!isShown) groupOrder = { key, groups: [...byKey.keys()] };
+  const shown = groupOrder.groups.flatMap((name) => byKey.get(name) ?? []);
+  newGroups.announce(byKey.size - shown.length);
+  return shown;
 }
 
 /** Identifies what is requested; a response to an older request is not drawn. */
@@ -304,6 +343,7 @@ function draw(root, { groups, listed, key }) {
   }
   for (const tab of childElements(view.views)) tab.setAttribute("aria-pressed", String(tab.dataset.value === shownAs));
   view.since.hidden = !isGrouped();
+  if (!isGrouped()) newGroups.announce(0);
   const number = groups ? groups.items.length : list.rows().length;
   const keepRows = (!isFilterDone || (listed !== null && list.isSearching())) && !number &&
     view.content.querySelector("tbody tr") !== null;
@@ -319,7 +359,7 @@ function draw(root, { groups, listed, key }) {
     // The link and the actions of a row depend on the filter, too.
     const keyOf = (/** @type {ErrorGroup} */ group) => `${key}\n${keyOfGroup(group)}`;
     view.groups.node.classList.toggle("without-actions", status !== "open");
-    showRows(view.content, view.groups, sortedGroups(groups, newSince()), keyOf, none);
+    showRows(view.content, view.groups, stillGroups(sortedGroups(groups, newSince()), key), keyOf, none);
   }
   if (!keepRows && listed) showRows(view.content, view.rows, list.rows(), ({ dlq_id }) => dlq_id, none);
   fill(view.foot, groups ? groupsFoot(groups) : list.foot());

@@ -86,23 +86,33 @@ export function fits({ kind, schema, nullable }, value) {
 /** @param {unknown} one @param {unknown} other */
 export const sameJson = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-/** The part as a JSON editor, for a value that its control cannot show. @param {Part} part @returns {Part} */
-export const asJson = (part) => ({ ...part, kind: "json" });
+/** The part as an editor of any JSON, for a value that its control cannot show. @param {Part} part @returns {Part} */
+export const asJson = (part) => ({ ...part, kind: "json", schema: { ...part.schema, type: undefined } });
+
+/**
+ * Limits of numbers: the keyword, the key of the text, and the comparison. Integers are compared as BigInt.
+ * @typedef {"minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum"} Limit
+ * @type {[keyword: Limit, key: string, holds: (value: number | bigint, limit: number | bigint) => boolean][]}
+ */
+const LIMITS = [
+  ["minimum", "minimum", (value, limit) => value >= limit],
+  ["exclusiveMinimum", "above", (value, limit) => value > limit],
+  ["maximum", "maximum", (value, limit) => value <= limit],
+  ["exclusiveMaximum", "below", (value, limit) => value < limit],
+];
 
 /** What is wrong with the text of a number; empty: nothing. @param {Part} part @param {string} text */
 export function numberProblem({ kind, schema }, text) {
   if (!(kind === "integer" ? INTEGER : NUMBER).test(text)) return t(`enqueue.problem.${kind}`);
-  const value = Number(text);
-  const { minimum, exclusiveMinimum, maximum, exclusiveMaximum, multipleOf } = schema;
-  if (minimum !== undefined && value < minimum) return t("enqueue.problem.minimum", { value: minimum });
-  if (exclusiveMinimum !== undefined && value <= exclusiveMinimum) {
-    return t("enqueue.problem.above", { value: exclusiveMinimum });
+  const value = INTEGER.test(text) ? BigInt(text) : Number(text);
+  for (const [keyword, key, holds] of LIMITS) {
+    const limit = schema[keyword], digits = rawDigits(limit);
+    if (limit !== undefined && !holds(value, digits === null ? limit : BigInt(digits))) {
+      return t(`enqueue.problem.${key}`, { value: digits ?? limit });
+    }
   }
-  if (maximum !== undefined && value > maximum) return t("enqueue.problem.maximum", { value: maximum });
-  if (exclusiveMaximum !== undefined && value >= exclusiveMaximum) {
-    return t("enqueue.problem.below", { value: exclusiveMaximum });
-  }
-  const isMultiple = multipleOf === undefined || Number.isInteger(Number((value / multipleOf).toFixed(9)));
+  const { multipleOf } = schema;
+  const isMultiple = multipleOf === undefined || Number.isInteger(Number((Number(value) / multipleOf).toFixed(9)));
   return isMultiple ? "" : t("enqueue.problem.multiple", { value: multipleOf });
 }
 

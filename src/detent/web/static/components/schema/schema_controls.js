@@ -5,7 +5,7 @@
 import { h } from "../../core/dom.js";
 import { parseJson, rawDigits } from "../../core/json.js";
 import { t } from "../../core/words.js";
-import { choicesOf, numberProblem, sameJson, textProblem } from "./json_schema.js";
+import { choicesOf, isObject, numberProblem, sameJson, textProblem } from "./json_schema.js";
 
 /** @param {string} iso @returns {string} the local time as an input of type datetime-local holds it */
 function localTime(iso) {
@@ -24,7 +24,7 @@ function localTime(iso) {
  */
 export function controlOf(part, value, props, onEdit) {
   const on = { input: onEdit, change: onEdit };
-  if (part.kind === "json") return jsonControl(value, { ...props, on });
+  if (part.kind === "json") return jsonControl(part, value, { ...props, on });
   if (part.kind === "integer" || part.kind === "number") return numberControl(part, value, { ...props, on });
   return textControl(part, value, { ...props, on });
 }
@@ -101,8 +101,8 @@ function textControl({ kind, schema }, value, props) {
   };
 }
 
-/** @param {unknown} value @param {Props} props @returns {Control} */
-function jsonControl(value, props) {
+/** @param {Part} part @param {unknown} value @param {Props} props @returns {Control} */
+function jsonControl({ schema, nullable }, value, props) {
   const text = value === undefined ? "" : JSON.stringify(value, null, 2);
   const rows = Math.min(12, Math.max(2, text.split("\n").length));
   const node = h("textarea", {
@@ -119,8 +119,9 @@ function jsonControl(value, props) {
     value: () => parseJson(node.value),
     problem: () => {
       try {
-        parseJson(node.value);
-        return "";
+        const parsed = parseJson(node.value);
+        const fits = schema.type !== "object" || isObject(parsed) || (nullable && parsed === null);
+        return fits ? "" : t("enqueue.problem.object");
       } catch (error) {
         return t("editor.invalid", { error: error instanceof Error ? error.message : String(error) });
       }

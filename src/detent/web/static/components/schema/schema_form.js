@@ -48,7 +48,7 @@ function objectField({ schema, root, depth }, path, value) {
   const rest = takesOthers || Object.keys(others).length
     ? fieldOf({
       part: {
-        schema: { description: t("enqueue.others.more") },
+        schema: { type: "object", description: t("enqueue.others.more") },
         root,
         kind: "json",
         nullable: false,
@@ -197,23 +197,29 @@ function hintOf({ kind, schema }) {
   return [schema.description, zone || json].filter(Boolean).join(" · ");
 }
 
-/** An object or a list: its parts are hidden while it is left out or null. @param {FieldOptions} options @returns {SchemaField} */
+/**
+ * An object or a list. While it is left out or null, it has no parts: a type that contains itself would have thousands.
+ * @param {FieldOptions} options
+ * @returns {SchemaField}
+ */
 function groupField(options) {
   const { part, path, label, value } = options;
   const content = h("div", { class: "schema-group" });
   const errorLine = h("p", { class: "error small", role: "status" });
   const mode = modeSelect(options, drawContent);
-  /** @type {SchemaField} */
-  const inner = part.kind === "object"
-    ? objectField(part, path, isObject(value) ? value : {})
-    : arrayField(part, path, Array.isArray(value) ? value : [], label);
+  /** @type {SchemaField | null} */
+  let created = null;
+  const inner = () =>
+    created ??= part.kind === "object"
+      ? objectField(part, path, isObject(value) ? value : {})
+      : arrayField(part, path, Array.isArray(value) ? value : [], label);
   const currentMode = () => mode?.value ?? "value";
   const isShown = () => currentMode() === "value";
   function drawContent() {
     content.hidden = !isShown();
+    if (isShown()) content.append(inner().node);
     errorLine.textContent = "";
   }
-  fill(content, inner.node);
   drawContent();
   return {
     node: h(
@@ -225,11 +231,11 @@ function groupField(options) {
       content,
       errorLine,
     ),
-    read: () => readMode(currentMode(), inner.read),
-    check: () => !isShown() || inner.check(),
+    read: () => readMode(currentMode(), () => inner().read()),
+    check: () => !isShown() || inner().check(),
     showProblem: (at, message) => {
       if (at === path) errorLine.textContent = message;
-      return at === path || (isShown() && inner.showProblem(at, message));
+      return at === path || (isShown() && inner().showProblem(at, message));
     },
   };
 }

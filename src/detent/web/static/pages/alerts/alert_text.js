@@ -29,7 +29,10 @@ function valueText(alert) {
 export function causeUrl(alert) {
   const kind = kindOf(alert), { labels } = alert;
   if (labels.webhook) return urlFor("webhooks");
-  if (labels.schedule) return urlFor("schedules");
+  if (labels.schedule) {
+    const name = labels.schedule.split("/").at(-1) ?? ""; // without the tenant
+    return urlFor(`schedules?q=${encodeURIComponent(name)}`);
+  }
   if (kind === "dlq_arrivals") {
     return urlFor(`dead-letters?q=${encodeURIComponent(labels.tenant ? filterTerm("tenant", labels.tenant) : "")}`);
   }

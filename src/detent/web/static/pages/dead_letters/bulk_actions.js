@@ -16,8 +16,9 @@ const CONFIRM_ABOVE = 1000;
  * 1,000 the number must be typed. Resolves to false if nothing was done.
  * @param {"requeue" | "discard"} action
  * @param {Query} target
+ * @param {string} [subject] what is chosen, in the words of the page
  */
-export async function actOnMatching(action, target) {
+export async function actOnMatching(action, target, subject) {
   /** @type {DeadLettersDone} */
   let count;
   try {
@@ -37,7 +38,11 @@ export async function actOnMatching(action, target) {
     lead: lead(action, count),
     button: t(`action.${action}`),
     danger: action === "discard",
-    fields: [action === "requeue" && requeueFields(), reasonField(action === "discard")],
+    fields: [
+      subject && h("p", { class: "break" }, subject),
+      action === "requeue" && requeueFields(),
+      reasonField(action === "discard"),
+    ],
     confirmText: n > CONFIRM_ABOVE ? String(n) : null,
     submit: (form) =>
       post(`dlq/${action}`, {

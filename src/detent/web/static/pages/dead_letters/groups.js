@@ -21,6 +21,10 @@ export function queryOf({ group, job_type, error_class, error_code }) {
   return { job_type, error_code, ...(error_class ? { error_class } : {}) };
 }
 
+/** @param {ErrorGroup} group */
+const subjectOf = ({ job_type, error_class, error_code, pattern }) =>
+  [job_type, error_class, error_code, pattern].filter(Boolean).join(" · ");
+
 /** The filter of the list that shows the dead letters of a group. @param {ErrorGroup} group */
 function filterOf({ group, job_type, error_class, error_code }) {
   if (group) return filterTerm("group", group);
@@ -36,7 +40,7 @@ export const keyOfGroup = (group) => filterOf(group) + (group.group ?? "");
  * @param {() => string} options.since groups that were first seen later are new
  * @param {() => string} options.filter of the page; a group has only what matches it, and so has the list that a group opens
  * @param {() => boolean} options.canAct false if dead letters are counted that are not open
- * @param {(action: "requeue" | "discard", group: Query) => unknown} options.act
+ * @param {(action: "requeue" | "discard", group: Query, subject: string) => unknown} options.act
  * @returns {Table<ErrorGroup>}
  */
 export function groupTable({ since, filter, canAct, act }) {
@@ -46,12 +50,14 @@ export function groupTable({ since, filter, canAct, act }) {
       "div",
       { class: "actions" },
       may("operate") &&
-        button(t("dead-letters.requeue-group", { n: group.count }), () => act("requeue", queryOf(group)), {
+        button(t("dead-letters.requeue-group", { n: group.count }), () =>
+          act("requeue", queryOf(group), subjectOf(group)), {
           class: "tiny",
           "data-action": "requeue-group",
           "data-focus": "requeue",
         }),
-      may("discard") && button(t("action.discard"), () => act("discard", queryOf(group)), {
+      may("discard") && button(t("action.discard"), () =>
+        act("discard", queryOf(group), subjectOf(group)), {
         class: "tiny danger",
         "data-action": "discard-group",
         "data-focus": "discard",
@@ -59,7 +65,8 @@ export function groupTable({ since, filter, canAct, act }) {
       may("discard") && group.proposed_by.map((name) =>
         button(
           t("dead-letters.confirm-group", { person: name }),
-          () => act("discard", { ...queryOf(group), proposed_by: name }),
+          () =>
+            act("discard", { ...queryOf(group), proposed_by: name }, subjectOf(group)),
           {
             class: "tiny",
             "data-action": "confirm-group",

@@ -4,7 +4,7 @@
 
 import { button, card } from "../../components/elements.js";
 import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
-import { asProblem, call, get, may, newIdempotencyKey, Problem } from "../../core/api.js";
+import { asProblem, call, get, may, mayOpen, newIdempotencyKey, Problem } from "../../core/api.js";
 import { contractDescription } from "../../core/contracts.js";
 import { fill, h } from "../../core/dom.js";
 import { startPage } from "../../core/page.js";
@@ -83,7 +83,7 @@ function draw(root, { types, contracts }) {
     const contract = contracts.find(({ name }) => name === declaredOptions.contract) ??
       contracts.find((one) => one.default);
     const queue = h("code", {}, String(declaredOptions.queue ?? "default"));
-    const link = may("read") ? h("a", { href: jobTypeUrl(job_type) }, job_type) : job_type;
+    const link = mayOpen("job_types") ? h("a", { href: jobTypeUrl(job_type) }, job_type) : job_type;
     return [
       h("p", { class: "small" }, richText("enqueue.about", { type: link, queue })),
       contract && h(

@@ -135,17 +135,19 @@ function startFields() {
   function draw() {
     fill(nodes, kind.value === "delay" ? [amount, unit] : kind.value === "at" ? [at, zone] : []);
   }
+  const moment = () => {
+    if (kind.value === "delay") return new Date(Date.now() + Number(amount.value) * Number(unit.value) * 1000);
+    return kind.value === "at" ? new Date(at.value) : undefined;
+  };
   return {
     kind,
     nodes,
-    moment: () => {
-      if (kind.value === "delay") return new Date(Date.now() + Number(amount.value) * Number(unit.value) * 1000);
-      return kind.value === "at" ? new Date(at.value) : undefined;
-    },
+    moment,
     problem: () => {
       const isMissing = (kind.value === "delay" && amount.value === "") || (kind.value === "at" && at.value === "");
       if (isMissing) return t("enqueue.problem.required");
-      return kind.value === "delay" ? amount.validationMessage : "";
+      if (kind.value === "delay" && amount.validationMessage) return amount.validationMessage;
+      return Number.isNaN(moment()?.getTime()) ? t("enqueue.problem.date") : "";
     },
   };
 }

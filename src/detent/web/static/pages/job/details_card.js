@@ -1,7 +1,7 @@
 /** @import { Child, Job, JobView } from "../../types.d.ts" */
 
 import { detailsList } from "../../components/table.js";
-import { tenant } from "../../core/api.js";
+import { mayOpen } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { timeElement } from "../../core/time.js";
 import { contractUrl, deadLetterUrl, jobTypeUrl, jobUrl, queueUrl, workerUrl } from "../../core/urls.js";
@@ -45,7 +45,8 @@ export function jobDetails({ job, detail }) {
     [t("job.started"), timeElement(job.started_at)],
     [t("job.finished"), timeElement(job.finished_at)],
     job.due_at && [t("job.due"), timeElement(job.due_at)],
-    job.worker && [t("col.worker"), tenant ? job.worker : h("a", { href: workerUrl(job.worker) }, job.worker)],
+    job.worker &&
+    [t("col.worker"), mayOpen("workers") ? h("a", { href: workerUrl(job.worker) }, job.worker) : job.worker],
     job.lease_until && [t("job.lease"), timeElement(job.lease_until)],
     wait && [t("job.waits-for"), [
       h("strong", {}, wait.name),

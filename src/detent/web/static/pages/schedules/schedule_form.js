@@ -4,6 +4,7 @@ import { field, formDialog, reasonField, textOf } from "../../components/dialog.
 import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
 import { asProblem, call, canSeePayloads, get, may, post } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
+import { parseJson } from "../../core/json.js";
 import { formatExact, timeElement, timeZone } from "../../core/time.js";
 import { language, t } from "../../core/words.js";
 
@@ -84,7 +85,7 @@ async function jobFields(schedule, queue) {
     queue.placeholder = String(declaredType?.options.queue ?? "");
     if (text === null) return;
     changedBefore ||= card.changed();
-    card = cardOf(declaredType?.payload_schema ?? null, JSON.parse(text));
+    card = cardOf(declaredType?.payload_schema ?? null, parseJson(text));
     fill(payload, card.node);
   }
 
