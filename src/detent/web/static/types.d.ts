@@ -733,10 +733,12 @@ export interface WebhookDelivery {
 export interface AlertDelivery {
   id: number;
   rule: string;
+  subject: string;
   sink: string;
+  news: string;
+  state: "delivered" | "given up" | "due";
   last_error: string | null;
   created_at: string;
-  delivered_at: string | null;
 }
 
 export interface AuditEntry {

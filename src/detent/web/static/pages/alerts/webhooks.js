@@ -12,7 +12,7 @@ import { startPage } from "../../core/page.js";
 import { emptyState } from "../../core/states.js";
 import { timeElement } from "../../core/time.js";
 import { jobUrl } from "../../core/urls.js";
-import { formatNumber, richText, t } from "../../core/words.js";
+import { formatNumber, joined, richText, t } from "../../core/words.js";
 import "../../core/shell.js";
 
 /** @type {Record<string, string>} */
@@ -182,9 +182,12 @@ const stateCell = ({ state, failures, last_error, old_secret_until }) => [
 ];
 
 /** @param {Webhook} webhook */
-const filterCell = ({ queue, job_type, contract, events, phases }) =>
-  [queue, job_type, contract, ...events, ...phases.map((phase) => t(`phase.${phase}`))].filter(Boolean).join(" · ") ||
-  t("webhooks.all-events");
+const filterCell = ({ queue, job_type, contract, events, phases }) => [
+  joined([...events, ...phases.map((phase) => t(`phase.${phase}`))]) || t("webhooks.all-events"),
+  Object.entries({ queue, job_type, contract }).map(([kind, name]) =>
+    name && h("div", { class: "small soft break" }, t("limits.named", { kind: t(`kind.${kind}`), name }))
+  ),
+];
 
 /** @param {Webhook} webhook */
 const actionsCell = (webhook) =>
