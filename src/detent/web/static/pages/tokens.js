@@ -94,7 +94,7 @@ function build(root) {
   const rows = table(t("page.tokens"), [
     {
       label: t("field.person"),
-      cell: ({ id, name }) => [h("strong", {}, name), h("div", { class: "soft small mono" }, id)],
+      cell: ({ id, name }) => [h("strong", {}, name), h("div", { class: "soft small mono uuid" }, id)],
     },
     {
       label: t("col.role"),
@@ -107,7 +107,7 @@ function build(root) {
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id ?? t("tokens.all") },
     { label: t("col.queues"), cell: ({ queues }) => joined(queues) || t("tokens.all") },
     { label: t("col.types"), cell: ({ job_types }) => joined(job_types) || t("tokens.all") },
-    { label: t("job.payload"), cell: ({ payloads }) => t(payloads ? "yes" : "no") },
+    { label: t("job.payload"), cell: ({ payloads }) => t(payloads ? "tokens.visible" : "tokens.hidden") },
     { label: t("col.state"), cell: stateCell },
     {
       label: t("col.expires"),
