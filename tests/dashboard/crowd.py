@@ -190,20 +190,20 @@ def _fill_others(database: Database, samples: Samples) -> None:
 
 
 def fill_series(database: Database) -> None:
-    """Slots of every span that goes back from the present, with numbers that rise and fall."""
+    """Slots of every span that goes back from the present, with rates that rise and fall: 9 to 21 jobs a minute."""
     database.execute(
         "INSERT INTO detent.series_subjects (kind, name) SELECT 'queue', queue FROM detent.lane_groups"
         " UNION SELECT 'job_type', job_type FROM detent.lane_groups WHERE true ON CONFLICT DO NOTHING"
     )
     short, long = (" ".join(f"{bucket}:{bucket}" for bucket in range(first, first + 30, 2)) for first in (20, 30))
     histogram = f"CASE value % 6 WHEN 0 THEN '{long}' ELSE '{short}' END"
-    now = int(time.time())
+    jobs, now = "(9 + abs(value % 24 - 12))", int(time.time())
     for width, slots in _SERIES:
         database.copies(
             slots,
             f"INSERT INTO detent.series ({', '.join(database.columns('series'))}) SELECT {width}, s.id,"
-            f" {now // width} - value, 9 + abs(value % 24 - 12), 8 + abs(value % 24 - 12), value % 4, 0, 1000000,"
-            f" 1000000, {histogram}, {histogram}"
+            f" {now // width} - value, {jobs} * {width} / 60, ({jobs} - 1) * {width} / 60, value % 4 * {width} / 60, 0,"
+            f" 1000000, 1000000, {histogram}, {histogram}"
             " FROM n, detent.series_subjects s WHERE s.kind <> 'group' ON CONFLICT DO NOTHING",
         )
 
