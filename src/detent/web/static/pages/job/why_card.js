@@ -29,7 +29,7 @@ const code = (name) => h("code", {}, name ?? "?");
  * @type {Record<string, (details: WhyDetails, job: Job) => Child[] | null>}
  */
 const SENTENCES = {
-  FINISHED: finished,
+  FINISHED: (details) => finished(details),
   HELD: (details) => [
     richText("why.held", { worker: code(details.worker), time: timeElement(details.lease_until) }),
     !details.holder_seen && t("why.no-heartbeat"),
