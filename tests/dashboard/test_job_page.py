@@ -104,7 +104,7 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     job = site.submit("import", {"gate": str(gate), "rows": 50}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}", viewport={"width": 1440, "height": 900})
     bar = page.locator("#page > div > div > .progress-line progress")
-    expect(bar).to_have_attribute("value", "40")
+    expect(bar).to_have_attribute("value", "8")
     expect(page.locator("#logs .log")).to_contain_text("the file is locked")
     expect(page.locator("#logs .log")).to_contain_text("execution 2 begins")
     for selector in ("#job-error", "#executions .gantt-bar", ".progress-line", "h2:text-is('Payload')"):
@@ -207,6 +207,7 @@ def test_children_are_live(site: Site) -> None:
     job = site.submit("fan-out", {"parts": 4}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}")
     expect(page.locator("#children tbody tr")).to_have_count(1)
+    expect(page.locator("#children [data-label=Duration]")).to_contain_text(re.compile(r"\d m?s"))
     child = page.locator("#children tbody a").get_attribute("href")
     assert child is not None
     site.call("POST", f"jobs/{child.split('/')[-1]}/signal", {"name": "released", "data": None})
@@ -244,6 +245,8 @@ def test_executions_and_a_long_payload_on_a_narrow_screen(site: Site) -> None:
         assert page.locator(table).evaluate("node => node.scrollWidth <= node.clientWidth"), table
     started = page.locator("#executions time.exact").first
     assert started.evaluate("node => node.getClientRects().length") == 1, "a time in one line"
+    page.evaluate("document.querySelector('#executions .duration').textContent = '12 min 16 s …'")
+    assert page.locator("#executions .table-wrap").evaluate("node => node.scrollWidth <= node.clientWidth"), "not cut"
     page.click("[data-action=requeue]")
     payload = page.locator("dialog textarea.json")
     expect(payload).to_be_focused()

@@ -61,7 +61,7 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     submit_dialog(page, url=receiver.url, queue="hooked")
     expect(page.locator("#secret")).to_contain_text("whsec_")
     page.click("dialog >> text=Close")
-    expect(row(page, "shop")).to_contain_text("hooked · Finished")
+    expect(row(page, "shop").locator("[data-label=Events]")).to_have_text("Finishedqueue hooked")
 
     page.click("text=Add webhook")
     submit_dialog(page, name="shop", url=receiver.url)
@@ -133,6 +133,8 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(alert.locator(".badge")).to_have_text("Firing")
     expect(alert).to_contain_text("job_type=nobody-handles-this")
     expect(page.locator("#menu [data-name=alerts] .count")).to_have_text("1")
+    notification = page.locator("section", has_text="Notifications").locator("tbody tr", has_text="nobody-handles-this")
+    expect(notification.locator(".badge")).to_have_text("Firing")
     alert.locator("[data-action=acknowledge]").click()
     expect(alert).to_contain_text("Acknowledged by ana")
     expect(alert.locator("[data-action=acknowledge]")).to_have_count(0)
@@ -155,7 +157,10 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     answer = {**site.call("GET", "alerts")["items"][0], "rule": "losses of acme", "kind": "dlq_arrivals", "value": 77}
     answer |= {"subject": "tenant=acme", "labels": {"tenant": "acme"}}
     page.route("**/api/v1/alerts", lambda route: route.fulfill(json={"items": [answer], "next_cursor": None}))
+    failed = {**site.call("GET", "alerts/deliveries")["items"][0], "state": "given up", "last_error": "no route"}
+    page.route("**/alerts/deliveries", lambda route: route.fulfill(json={"items": [failed], "next_cursor": None}))
     site.open(page, "alerts")
+    expect(notification.locator("[data-label=Delivery]")).to_have_text("Given upno route")
     expect(row(page, "losses of acme")).to_contain_text("77 new dead letters (tenant=acme)")
     row(page, "losses of acme").get_by_role("link", name="Show the cause").click()
     expect(page.locator("#filter")).to_have_value("tenant:acme")

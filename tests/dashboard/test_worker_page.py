@@ -1,9 +1,10 @@
 """The page of one worker: what it runs, its load, what it has done, drain; workers over HTTP; a worker that is gone."""
 
+import re
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from dashboard.site import Site, assert_no_errors, wait_until_drawn
 
@@ -16,6 +17,9 @@ def test_what_a_worker_runs_and_has_done(site: Site) -> None:
     site.wait_until_final(site.submit("mail", {"to": "ann"}))
     site.create_dead_letter()
     page = site.sign_in("vic", "workers")
+    page.route("**/api/v1/workers", without_heartbeat)
+    page.reload()
+    expect(page.locator("tbody [data-label=Load]")).to_contain_text(re.compile(r"^[1-9]\d* / 64"))
     worker = page.locator("tbody tr td a").first
     name = worker.inner_text()
     worker.click()
@@ -33,6 +37,12 @@ def test_what_a_worker_runs_and_has_done(site: Site) -> None:
     expect(page.locator("#running")).to_contain_text("It runs no job now.")
     expect(page.locator(".tile", has_text="Succeeded").locator("b")).to_have_text("2")
     assert_no_errors(page)
+
+
+def without_heartbeat(route: Route) -> None:
+    """The workers as they are before their first heartbeat reports the jobs that they have claimed."""
+    answer = route.fetch().json()
+    route.fulfill(json={**answer, "items": [{**worker, "busy": 0} for worker in answer["items"]]})
 
 
 def test_a_worker_over_http_is_drained_and_gone(site: Site) -> None:

@@ -737,9 +737,9 @@ export interface AlertDelivery {
   subject: string;
   sink: string;
   news: string;
+  state: "delivered" | "given up" | "due";
   last_error: string | null;
   created_at: string;
-  delivered_at: string | null;
 }
 
 export interface AuditEntry {

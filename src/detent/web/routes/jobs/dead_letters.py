@@ -1,7 +1,7 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints

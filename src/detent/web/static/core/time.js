@@ -35,8 +35,6 @@ export const formatExact = (iso) => exactFormat.format(new Date(iso)).replace(".
 export const formatClock = (date) => clockFormat.format(date);
 /** @param {Date} date */
 export const formatDay = (date) => dayFormat.format(date);
-/** @param {Date} date */
-export const formatDayTime = (date) => `${formatDay(date)} ${formatClock(date)}`;
 
 /**
  * @param {string} iso

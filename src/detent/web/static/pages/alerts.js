@@ -25,10 +25,7 @@ let view = null;
 function build(root) {
   /** @type {Table<Alert>} */
   const alerts = table(t("page.alerts"), [
-    {
-      label: t("col.rule"),
-      cell: ({ rule, subject }) => [h("strong", {}, rule), subject && h("div", { class: "small soft break" }, subject)],
-    },
+    { label: t("col.rule"), cell: ruleCell },
     { label: t("col.state"), cell: stateCell },
     { label: t("col.severity"), cell: ({ severity }) => severity },
     { label: t("col.summary"), cell: summaryCell },
@@ -72,11 +69,10 @@ function build(root) {
   /** @type {Table<AlertDelivery>} */
   const deliveries = table(t("alert.deliveries"), [
     { label: t("col.when"), class: "nowrap", cell: ({ created_at }) => timeElement(created_at) },
-    { label: t("col.rule"), cell: ({ rule }) => rule },
-    { label: t("col.subject"), class: "wide", cell: ({ subject }) => subject },
-    { label: t("col.event"), cell: ({ news }) => badge(TONES[news] ?? "neutral", translated("alert", news)) },
+    { label: t("col.rule"), cell: ruleCell },
+    { label: t("col.state"), cell: ({ news }) => badge(TONES[news] ?? "neutral", translated("alert", news)) },
     { label: t("alert.channel"), cell: ({ sink }) => sink },
-    { label: t("col.state"), cell: deliveryState },
+    { label: t("alert.delivery"), cell: deliveryCell },
   ]);
   const list = h("div", { class: "block" });
   const deliveriesCard = card(t("alert.deliveries"), deliveries.node);
@@ -93,6 +89,12 @@ function thresholdText({ threshold, unit }) {
   if (unit === "seconds") return threshold ? formatDuration(threshold * 1000) : `0 ${t("unit.second")}`;
   return hasText(`alert-unit.${unit}`) ? t(`alert-unit.${unit}`, { n: threshold }) : `${threshold} ${unit}`;
 }
+
+/** @param {Alert | AlertDelivery} alert */
+const ruleCell = ({ rule, subject }) => [
+  h("strong", {}, rule),
+  subject && h("div", { class: "small soft break" }, subject),
+];
 
 /** @param {Alert} alert */
 const stateCell = ({ state, acknowledged_by, silenced_until }) => [
@@ -119,8 +121,10 @@ const actionsCell = (alert) =>
   );
 
 /** @param {AlertDelivery} delivery */
-const deliveryState = ({ delivered_at, last_error }) =>
-  delivered_at ? t("alert.delivered") : last_error ?? t("alert.not-delivered");
+const deliveryCell = ({ state, last_error }) => [
+  state === "due" ? t("alert.not-delivered") : t(state === "delivered" ? "alert.delivered" : "webhooks.given-up"),
+  state !== "delivered" && last_error && h("div", { class: "small error break" }, last_error),
+];
 
 /**
  * @param {HTMLElement} root

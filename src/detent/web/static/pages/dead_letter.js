@@ -6,7 +6,7 @@ import { card } from "../components/elements.js";
 import { jsonDiff } from "../components/json_diff.js";
 import { jsonCard } from "../components/json_tree.js";
 import { detailsList } from "../components/table.js";
-import { canSeePayloads, get, tenant } from "../core/api.js";
+import { canSeePayloads, get, mayOpen } from "../core/api.js";
 import { fill, h, requireElement, updateKeyed } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { timeElement } from "../core/time.js";
@@ -61,7 +61,10 @@ function cards(deadLetter) {
     [t("col.job"), h("a", { href: jobUrl(job_id) }, job_id)],
     requeued_as && [t("dead-letters.requeued-as"), h("a", { href: jobUrl(requeued_as) }, requeued_as)],
     [t("col.contract"), h("a", { href: contractUrl(deadLetter.contract) }, deadLetter.contract)],
-    [t("col.queue"), tenant ? deadLetter.queue : h("a", { href: queueUrl(deadLetter.queue) }, deadLetter.queue)],
+    [
+      t("col.queue"),
+      mayOpen("queues") ? h("a", { href: queueUrl(deadLetter.queue) }, deadLetter.queue) : deadLetter.queue,
+    ],
     [t("col.tenant"), deadLetter.tenant_id],
     [t("col.retries"), formatNumber(deadLetter.retry_count)],
     [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],

@@ -94,7 +94,7 @@ function build(root) {
   const rows = table(t("page.tokens"), [
     {
       label: t("field.person"),
-      cell: ({ id, name }) => [h("strong", {}, name), h("div", { class: "soft small mono" }, id)],
+      cell: ({ id, name }) => [h("strong", {}, name), h("div", { class: "soft small mono uuid" }, id)],
     },
     {
       label: t("col.role"),

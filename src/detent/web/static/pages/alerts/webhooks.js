@@ -12,7 +12,7 @@ import { startPage } from "../../core/page.js";
 import { emptyState } from "../../core/states.js";
 import { timeElement } from "../../core/time.js";
 import { jobUrl } from "../../core/urls.js";
-import { formatNumber, richText, t } from "../../core/words.js";
+import { formatNumber, joined, richText, t } from "../../core/words.js";
 import "../../core/shell.js";
 
 /** @type {Record<string, string>} */
@@ -181,17 +181,13 @@ const stateCell = ({ state, failures, last_error, old_secret_until }) => [
   h("div", { class: "small soft" }, richText("webhooks.old-secret", { time: timeElement(old_secret_until) })),
 ];
 
-/** What is sent, then of which jobs. @param {Webhook} webhook */
-function filterCell({ queue, job_type, contract, events, phases }) {
-  const sent = [...events, ...phases.map((phase) => t(`phase.${phase}`))];
-  const scopes = [["queue", queue], ["type", job_type], ["contract", contract]].filter(([, name]) => name);
-  return [
-    sent.join(" · ") || t("webhooks.all-events"),
-    ...scopes.map(([kind, name]) =>
-      h("div", { class: "small soft" }, t("limits.named", { kind: t(`filter.${kind}`), name }))
-    ),
-  ];
-}
+/** @param {Webhook} webhook */
+const filterCell = ({ queue, job_type, contract, events, phases }) => [
+  joined([...events, ...phases.map((phase) => t(`phase.${phase}`))]) || t("webhooks.all-events"),
+  Object.entries({ queue, job_type, contract }).map(([kind, name]) =>
+    name && h("div", { class: "small soft break" }, t("limits.named", { kind: t(`kind.${kind}`), name }))
+  ),
+];
 
 /** @param {Webhook} webhook */
 const actionsCell = (webhook) =>

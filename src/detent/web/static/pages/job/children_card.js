@@ -9,7 +9,7 @@ import { table } from "../../components/table.js";
 import { asProblem, get } from "../../core/api.js";
 import { loadContracts, statusBadge, statusTone } from "../../core/contracts.js";
 import { fill, h } from "../../core/dom.js";
-import { formatDuration, millisecondsBetween, timeElement } from "../../core/time.js";
+import { elapsedElement, formatDuration, millisecondsBetween, timeElement } from "../../core/time.js";
 import { throttle } from "../../core/throttle.js";
 import { jobUrl } from "../../core/urls.js";
 import { formatNumber, t } from "../../core/words.js";
@@ -56,7 +56,8 @@ export function childrenCard(jobPath) {
       label: t("col.duration"),
       class: "number nowrap",
       cell: ({ started_at, finished_at }) =>
-        started_at && finished_at ? formatDuration(millisecondsBetween(started_at, finished_at)) : null,
+        started_at &&
+        (finished_at ? formatDuration(millisecondsBetween(started_at, finished_at)) : elapsedElement(started_at)),
     },
   ], Infinity);
   const list = h("div", { hidden: true }, rows.node, more);

@@ -1,4 +1,4 @@
-/** @import { Child, Job, JobView } from "../../types.d.ts" */
+/** @import { Child, JobView } from "../../types.d.ts" */
 
 import { detailsList } from "../../components/table.js";
 import { mayOpen } from "../../core/api.js";
@@ -20,13 +20,14 @@ const originLink = ({ kind, id }) =>
 const code = (text) => h("code", {}, text);
 
 /**
- * What the contract calls its counters, times and states, where the job has no such field.
- * @param {Job} job
+ * What the contract calls its counters, times and states, where the job has no such field and the list no such value.
+ * @param {Pick<JobView, "job" | "detail">} view
  * @returns {[string, Child][]}
  */
-const fieldsOfContract = (job) =>
+const fieldsOfContract = ({ job, detail }) =>
   Object.entries(job.view)
     .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(job, name))
+    .filter(([, value]) => value !== job.id && value !== detail.wait?.name)
     .map(([name, value]) => [name, name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
 
 /** The job's attributes; those without a value are left out. @param {JobView} view */
@@ -34,9 +35,9 @@ export function jobDetails({ job, detail }) {
   const { wait } = detail;
   const executions = { n: job.execution_no, retries: detail.retries, max: job.max_retries };
   return detailsList([
-    [t("col.type"), tenant ? job.job_type : h("a", { href: jobTypeUrl(job.job_type) }, job.job_type)],
+    [t("col.type"), mayOpen("job_types") ? h("a", { href: jobTypeUrl(job.job_type) }, job.job_type) : job.job_type],
     [t("col.contract"), h("a", { href: contractUrl(job.contract) }, job.contract)],
-    [t("col.queue"), tenant ? job.queue : h("a", { href: queueUrl(job.queue) }, job.queue)],
+    [t("col.queue"), mayOpen("queues") ? h("a", { href: queueUrl(job.queue) }, job.queue) : job.queue],
     [t("col.tenant"), job.tenant_id],
     [t("job.priority"), formatNumber(job.priority)],
     [t("job.version"), formatNumber(job.version)],
@@ -58,6 +59,6 @@ export function jobDetails({ job, detail }) {
     job.dlq_id && [t("job.dead-letter"), h("a", { href: deadLetterUrl(job.dlq_id) }, job.dlq_id)],
     detail.requeued_from && [t("job.requeued-from"), originLink(detail.requeued_from)],
     job.parent_id && [t("job.parent"), jobLink(job.parent_id)],
-    ...fieldsOfContract(job),
+    ...fieldsOfContract({ job, detail }),
   ]);
 }

@@ -109,7 +109,7 @@ const SENTENCES = {
   ANY_MOMENT: () => [t("why.any-moment")],
 };
 
-/** The error is shown above. @param {WhyDetails} details */
+/** The card of the error has the code and the message. @param {WhyDetails} details */
 function finished({ status, finished_at, dlq_id }) {
   const link = dlq_id && h("a", { href: deadLetterUrl(dlq_id) }, dlq_id);
   return [

@@ -121,14 +121,15 @@ const pointOf = ({ at, ended_well, ended_badly, retries }) => ({
 
 /** @param {WorkerDetail} worker */
 function tilesOf({ held, slots, recent }) {
+  const window = t("worker.window", { span: formatDuration(recent.seconds * 1000) });
   const rate = recent.seconds ? ((recent.ended_well + recent.ended_badly) * 60) / recent.seconds : 0;
   /** @type {[string, string, string][]} */
   const tiles = [
     ["leased", `${formatNumber(held.length)} / ${formatNumber(slots)}`, t("worker.busy")],
-    ["good", perMinute(rate), t("group.throughput")],
-    ["good", formatNumber(recent.ended_well), t("overview.succeeded")],
-    ["blocked", formatNumber(recent.retries), t("worker.retried")],
-    [recent.ended_badly ? "bad" : "good", formatNumber(recent.ended_badly), t("overview.failed")],
+    ["good", perMinute(rate), `${t("group.throughput")} · ${window}`],
+    ["good", formatNumber(recent.ended_well), `${t("overview.succeeded")} · ${window}`],
+    ["blocked", formatNumber(recent.retries), `${t("worker.retried")} · ${window}`],
+    [recent.ended_badly ? "bad" : "good", formatNumber(recent.ended_badly), `${t("overview.failed")} · ${window}`],
   ];
   return tiles.map(([tone, value, label]) =>
     h("div", { class: `tile card ${tone}` }, h("b", {}, value), h("span", {}, label))

@@ -35,8 +35,9 @@ export function workerState({ live, state, order }) {
   ];
 }
 
-/** @param {Worker} worker */
-export function workerLoad({ busy, slots }) {
+/** A job that it claimed since its last heartbeat is not in `busy` yet. @param {Worker} worker */
+export function workerLoad({ busy: reported, held, slots }) {
+  const busy = Math.max(reported, held.length);
   const bar = shareBar([["leased", busy], ["none", Math.max(0, slots - busy)]]);
   return [`${busy} / ${slots}`, h("div", { class: "load" }, bar)];
 }
