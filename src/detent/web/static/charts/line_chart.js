@@ -1,7 +1,7 @@
 // Lines over time. The elements are created once and only their shapes change, so that nothing flickers.
 
 import { fill, h, s } from "../core/dom.js";
-import { formatClock, formatDay, formatDayTime } from "../core/time.js";
+import { formatClock, formatDay } from "../core/time.js";
 
 const NARROW = 640, WIDE = 1290, HEIGHT = 190, RIGHT = 6, BOTTOM = 22, TOP = 10;
 const PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
@@ -74,7 +74,7 @@ export function lineChart({ label, series, format, wide = false }) {
       const value = point ? line.value(point) : null;
       line.legend.textContent = `${line.name} ${value === null ? "–" : format(value)}`;
     }
-    time.textContent = point && index !== null ? formatDayTime(new Date(point.at)) : "";
+    time.textContent = point && index !== null ? formatClock(new Date(point.at)) : "";
     cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
     if (!point) return;
     cursor.setAttribute("x1", String(x(point.at)));

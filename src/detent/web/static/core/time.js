@@ -70,9 +70,6 @@ const dayTimeFormat = new Intl.DateTimeFormat(language, {
   hourCycle: "h23",
 });
 
-/** The day and the time of day. @param {Date} date */
-export const formatDayTime = (date) => dayTimeFormat.format(date);
-
 /** A `time` element with the exact time of day, and the day if it is not today. @param {string} iso */
 export function exactTime(iso) {
   const date = new Date(iso), isToday = date.toDateString() === new Date().toDateString();
