@@ -4,7 +4,7 @@ import { detailsList } from "../../components/table.js";
 import { mayOpen } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { timeElement } from "../../core/time.js";
-import { contractUrl, deadLetterUrl, jobUrl, workerUrl } from "../../core/urls.js";
+import { contractUrl, deadLetterUrl, jobTypeUrl, jobUrl, queueUrl, workerUrl } from "../../core/urls.js";
 import { formatNumber, t } from "../../core/words.js";
 
 /** @param {string} id */
@@ -34,8 +34,9 @@ export function jobDetails({ job, detail }) {
   const { wait } = detail;
   const executions = { n: job.execution_no, retries: detail.retries, max: job.max_retries };
   return detailsList([
+    [t("col.type"), mayOpen("job_types") ? h("a", { href: jobTypeUrl(job.job_type) }, job.job_type) : job.job_type],
     [t("col.contract"), h("a", { href: contractUrl(job.contract) }, job.contract)],
-    [t("col.queue"), job.queue],
+    [t("col.queue"), mayOpen("queues") ? h("a", { href: queueUrl(job.queue) }, job.queue) : job.queue],
     [t("col.tenant"), job.tenant_id],
     [t("job.priority"), formatNumber(job.priority)],
     [t("job.version"), formatNumber(job.version)],
