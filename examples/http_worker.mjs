@@ -12,17 +12,18 @@ const slots = 4;
 async function post(action, body) {
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
+  const text = JSON.stringify(body);
   for (let pause = 500;; pause = Math.min(pause * 2, 15_000)) {
     let answer;
     try {
-      const request = { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) };
+      const request = { method: "POST", headers, body: text, signal: AbortSignal.timeout(60_000) };
       const response = await fetch(`${base}/api/v1/worker/${action}`, request);
       answer = await response.json();
       if (response.ok) return answer;
     } catch (error) {
       answer = { code: "UNREACHABLE", detail: error.message, retryable: true };
     }
-    if (!answer.retryable) throw Object.assign(new Error(answer.detail), { code: answer.code });
+    if (!answer.retryable) throw Object.assign(new Error(answer.detail), { code: answer.code, retryable: false });
     await new Promise((done) => setTimeout(done, pause)); // every call may be repeated
   }
 }
@@ -124,6 +125,13 @@ const handlers = {
 const held = new Map(); // job id -> {token, execution}
 let leaving = false;
 
+const failed = ({ name, code = name, message = "", retryable = null }) => ({
+  outcome: "fail",
+  code,
+  message: message.slice(0, 2000),
+  retryable,
+});
+
 async function work(job) {
   const execution = { lost: false, cancel: undefined };
   held.set(job.id, { token: job.token, execution });
@@ -133,11 +141,11 @@ async function work(job) {
   } catch (error) {
     if (error instanceof Suspend) outcome = { outcome: "wait", wait: error.wait };
     else if (error instanceof CancelRequested) outcome = { outcome: "cancel", reason: error.message };
-    else outcome = { outcome: "fail", code: error.code ?? error.name, message: error.message };
-    if (error.retryable === false) outcome.retryable = false;
+    else outcome = failed(error);
   }
+  const settle = (end) => post("settle", { job_id: job.id, token: job.token, ...end });
   try {
-    const settled = await post("settle", { job_id: job.id, token: job.token, ...outcome });
+    const settled = await settle(outcome).catch((error) => settle(failed(error))); // the result may be too large
     console.log(job.id, settled.status);
   } catch (error) {
     console.error(job.id, `${error.code}: ${error.message}`); // the lease is lost: another worker has the job

@@ -4,6 +4,7 @@ python http_worker.py http://127.0.0.1:8400 [TOKEN]       Detent need not be ins
 """
 
 import hashlib
+import http.client
 import json
 import os
 import random
@@ -20,46 +21,43 @@ TOKEN = sys.argv[2] if len(sys.argv) > 2 else None
 NAME, LEASE, SLOTS = "plain-python", float(os.environ.get("LEASE_SECONDS", "30")), 4
 
 
-class ApiError(Exception):
+class Failure(Exception):
+    """A failure that is not retried."""
+
+
+class ApiError(Failure):
     """The answer of the server to a request it refuses."""
 
     def __init__(self, problem):
         super().__init__(f"{problem['code']}: {problem['detail']}")
-        self.code, self.retryable = problem["code"], problem["retryable"]
+        self.code = problem["code"]
 
 
 def post(action, body):
     """Send one request; repeat it while the server is away. Every call of the protocol may be repeated."""
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})}
-    pause = 0.5
+    request, pause = urllib.request.Request(BASE + action, json.dumps(body).encode(), headers, method="POST"), 0.5
     while True:
         try:
-            request = urllib.request.Request(BASE + action, json.dumps(body).encode(), headers, method="POST")
-            with urllib.request.urlopen(request, timeout=60) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            problem = json.load(error)
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                problem = json.load(error)
             if not problem["retryable"]:
-                raise ApiError(problem) from None
-        except OSError:
-            pass
+                raise ApiError(problem)
+        except (OSError, http.client.HTTPException, ValueError) as error:  # no answer, half of one, or that of a proxy
+            print(action, error, file=sys.stderr, flush=True)
         time.sleep(pause)
         pause = min(pause * 2, 15)
 
 
 class Suspend(BaseException):
-    """Ends an execution because the job has to wait."""
-
-    def __init__(self, **wait):
-        self.wait = wait
+    """Ends an execution because the job has to wait; its argument says for what."""
 
 
 class CancelRequested(BaseException):
     """Raised by the next call of the context after somebody has cancelled the job."""
-
-
-class Failure(Exception):
-    """A failure that is not retried."""
 
 
 class Context:
@@ -95,7 +93,7 @@ class Context:
         for received in post("signals", self.lease)["items"]:
             if received["name"] == name:
                 return None if received["timed_out"] else received["data"]
-        raise Suspend(name=name, timeout_seconds=timeout)
+        raise Suspend({"name": name, "timeout_seconds": timeout})
 
     def gather(self, children):
         """The results of children, in order. The job leaves the worker until all have ended or one has failed."""
@@ -106,7 +104,7 @@ class Context:
                 raise Failure(f"child {child['name']} ended as {child['status']}: {child['error_message']}")
         unfinished = [child["id"] for child in states if not child["ended"]]
         if unfinished:
-            raise Suspend(name="gather", children=unfinished)
+            raise Suspend({"name": "gather", "children": unfinished})
         return [child["result"] for child in states]
 
     def progress(self, share, message=""):
@@ -115,10 +113,6 @@ class Context:
 
     def log(self, message, level="INFO"):
         post("logs", {**self.lease, "lines": [{"level": level, "message": message}]})
-
-
-def greet(ctx, name):
-    return {"greeting": f"Hello, {name}!"}
 
 
 def order(ctx, order, items):
@@ -142,25 +136,29 @@ def count(ctx, to):
     return to
 
 
+def greet(ctx, name):
+    return {"greeting": f"Hello, {name}!"}
+
+
 HANDLERS = {"greet": greet, "order": order, "pack": lambda ctx, item: f"{item} in a box", "count": count}
 held: dict[str, Context] = {}  # the jobs that run now
 leaving = threading.Event()
 
 
 def work(job, ctx):
+    def settle(**outcome):
+        print(job["id"], post("settle", {**ctx.lease, **outcome})["status"], flush=True)
+
     try:
-        settlement = {"outcome": "succeed", "result": HANDLERS[job["job_type"]](ctx, **job["payload"])}
-    except Suspend as suspend:
-        settlement = {"outcome": "wait", "wait": suspend.wait}
-    except CancelRequested as request:
-        settlement = {"outcome": "cancel", "reason": str(request)}
-    except Exception as error:
-        settlement = {"outcome": "fail", "code": type(error).__name__, "message": str(error)}
-        settlement["retryable"] = not isinstance(error, Failure)
-    try:
-        print(job["id"], post("settle", {**ctx.lease, **settlement})["status"], flush=True)
-    except ApiError as error:  # the lease is lost: another worker has the job
-        print(job["id"], error, file=sys.stderr, flush=True)
+        try:
+            settle(outcome="succeed", result=HANDLERS[job["job_type"]](ctx, **job["payload"]))
+        except Suspend as suspend:
+            settle(outcome="wait", wait=suspend.args[0])
+        except CancelRequested as request:
+            settle(outcome="cancel", reason=str(request))
+    except Exception as error:  # of the handler, or an outcome that is refused, like a result that is too large
+        code, retryable = getattr(error, "code", type(error).__name__), not isinstance(error, Failure)
+        settle(outcome="fail", code=code, message=str(error)[:2000], retryable=retryable)  # refused without the lease
     finally:
         del held[job["id"]]
 
@@ -182,9 +180,8 @@ signal.signal(signal.SIGTERM, lambda number, frame: leaving.set())
 threading.Thread(target=send_heartbeats, daemon=True).start()
 who = {"worker": NAME, "host": socket.gethostname(), "pid": os.getpid(), "slots": SLOTS, "lease_seconds": LEASE}
 while not leaving.is_set():
-    if len(held) >= SLOTS:
+    while len(held) >= SLOTS:
         time.sleep(0.05)
-        continue
     limits = {"limit": SLOTS - len(held), "wait_seconds": 1 if held else 10}
     claimed = post("claim", {**who, **limits, "job_types": list(HANDLERS)})
     for job in claimed["jobs"]:

@@ -190,20 +190,29 @@ def _fill_others(database: Database, samples: Samples) -> None:
 
 
 def fill_series(database: Database) -> None:
-    """Slots of every span that goes back from the present, with numbers that rise and fall."""
+    """Slots of every span that goes back from the present, with numbers that rise and fall.
+
+    Each span has the same jobs per minute, and the queues together as many as all types, all tenants or the whole.
+    """
     database.execute(
         "INSERT INTO detent.series_subjects (kind, name) SELECT 'queue', queue FROM detent.lane_groups"
         " UNION SELECT 'job_type', job_type FROM detent.lane_groups WHERE true ON CONFLICT DO NOTHING"
     )
     short, long = (" ".join(f"{bucket}:{bucket}" for bucket in range(first, first + 30, 2)) for first in (20, 30))
-    histogram = f"CASE value % 6 WHEN 0 THEN '{long}' ELSE '{short}' END"
+    kinds = "SELECT kind, count(*) FROM detent.series_subjects WHERE kind <> 'group' GROUP BY kind"
+    numbers = dict(database.execute(kinds))
+    shares = " ".join(f"WHEN '{kind}' THEN {max(numbers.values()) / number}" for kind, number in numbers.items())
     now = int(time.time())
     for width, slots in _SERIES:
+        histogram = f"CASE ({now // width} - value) * {width} / 600 % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
+        counts = (
+            f"CAST(({count}) * CASE s.kind {shares} END * {width} / 60 AS bigint)"
+            for count in ("9 + abs(value % 24 - 12)", "8 + abs(value % 24 - 12)", "value % 4")
+        )
         database.copies(
             slots,
             f"INSERT INTO detent.series ({', '.join(database.columns('series'))}) SELECT {width}, s.id,"
-            f" {now // width} - value, 9 + abs(value % 24 - 12), 8 + abs(value % 24 - 12), value % 4, 0, 1000000,"
-            f" 1000000, {histogram}, {histogram}"
+            f" {now // width} - value, {', '.join(counts)}, 0, 1000000, 1000000, {histogram}, {histogram}"
             " FROM n, detent.series_subjects s WHERE s.kind <> 'group' ON CONFLICT DO NOTHING",
         )
 

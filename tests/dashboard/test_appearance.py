@@ -100,6 +100,11 @@ HARD_TO_USE = """() => {
 }"""
 """Buttons too low for a finger, diagrams too small to read, placeholders that are cut, names broken inside a word."""
 
+OLD_TIME = """async () => {
+  const {timeElement} = await import(new URL("../core/time.js", document.querySelector("script[type=module]").src));
+  return timeElement("2020-01-01T00:00:00Z").textContent;
+}"""
+
 HEADS_AND_CELLS = """() => [...document.querySelectorAll(".card:has(h2):has(.table-wrap)")].map((card) => {
   const left = (node) => node.getBoundingClientRect().left + parseFloat(getComputedStyle(node).paddingLeft);
   return [left(card.querySelector("h2")), left(card.querySelector("th"))];
@@ -112,7 +117,8 @@ def paths(module_site: Site) -> dict[str, str]:
     """The path of every page, with data on it."""
     module_site.submit("mail", {"to": "held"}, queue="mail", hold=True)
     module_site.submit("order", {"number": 1}, queue="orders")
-    module_site.call("POST", "schedules", {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *"})
+    nightly = {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *", "payload": {"to": "all"}}
+    module_site.call("POST", "schedules", nightly)
     page_path_by_name = page_paths(module_site)
     module_site.call("POST", "queues/billing/pause", {"reason": "closed"})
     return page_path_by_name
@@ -150,8 +156,23 @@ def test_chinese_punctuation(site: Site) -> None:
     page = site.sign_in("boss", f"jobs/{job}", locale="zh-CN")
     expect(page.locator("#why")).to_contain_text("没有工作进程处理该任务类型：没有存活的工作进程")
     expect(page.locator("main")).to_contain_text("job.claimed、job.cancelled")
+    assert re.fullmatch(r"[\d,]+ 天前", page.evaluate(OLD_TIME)), "a space after the number, as in a duration"
     site.open(page, "enqueue?name=mail")
     expect(page.locator("form.enqueue")).to_contain_text("契约：standard")
+    assert_no_errors(page)
+
+
+def test_limits_and_sentences_are_chinese(site: Site) -> None:
+    site.create_dead_letter()
+    site.call("PUT", "limits", {"queue": "lonely", "per": "tenant", "concurrency": 1})
+    site.call("POST", "limits/remove", {"queue": "lonely", "per": "tenant"})
+    page = site.sign_in("boss", "audit", locale="zh-CN")
+    for act in ("limit.set", "limit.remove"):
+        entry = page.locator("tbody tr").filter(has=page.get_by_text(act, exact=True)).first
+        expect(entry.locator("td a")).to_have_text("队列 lonely、每个租户分别计算")
+    site.open(page, "dead-letters")
+    page.locator("[data-action=discard-group]").first.click()
+    expect(page.locator("dialog p").first).to_contain_text("和原因。其中 1")
     assert_no_errors(page)
 
 
@@ -253,7 +274,7 @@ def test_both_languages_have_the_same_keys_and_placeholders() -> None:
 
 
 def test_no_space_follows_a_time_in_chinese() -> None:
-    """A time ends with a Chinese word, as in "2分钟前"."""
+    """A time ends with a Chinese word, as in "2 分钟前"."""
     found = {key for key, text in words("zh").items() if re.search(r"\{time\} [\u4e00-\u9fff]", text)}
     assert found == set()
 

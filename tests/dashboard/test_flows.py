@@ -103,6 +103,24 @@ def test_an_event_before_the_stream_is_connected_is_shown(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_the_stream_of_a_restored_database_begins_anew(site: Site) -> None:
+    """The page knows an id that the log does not have; it would be refused for ever."""
+    page = site.sign_in("ana", "contracts")
+    ids: list[str | None] = []
+
+    def answer(route: Route) -> None:
+        ids.append(route.request.headers.get("last-event-id"))
+        if len(ids) > 1:
+            route.continue_()
+        else:
+            route.fulfill(content_type="text/event-stream", body=f"id: {'9' * 18}\n: beat\n\n")
+
+    page.route("**/events/stream*", answer)
+    with page.expect_response(lambda response: "/events/stream" in response.url and len(ids) == 3) as connected:
+        site.open(page, "jobs")
+    assert ids == [None, "9" * 18, None] and connected.value.status == 200
+
+
 def test_sending_a_signal_to_a_waiting_job(site: Site) -> None:
     job = site.submit("order", {"number": 7}, queue="orders")
     page = site.sign_in("ana", f"jobs/{job}")
@@ -319,6 +337,11 @@ def test_verifying_all_jobs(site: Site) -> None:
     page = site.sign_in("ana", "verify")
     page.click("[data-action=verify]")
     expect(page.locator("#verify-result")).to_contain_text("No violations found")
+    repeated = {**site.call("GET", "verification"), "under_way": True, "ended_at": None}
+    page.route("**/api/v1/verification", lambda route: route.fulfill(json=repeated))
+    page.reload()
+    expect(page.locator("progress")).to_be_visible()
+    expect(page.locator("#verify-result")).to_have_count(0)
 
 
 def test_the_page_reconnects_after_the_connection_was_lost(site: Site) -> None:

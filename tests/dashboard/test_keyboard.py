@@ -120,7 +120,7 @@ def test_requeue_and_discard_a_dead_letter(site: Site) -> None:
 def test_act_on_selected_jobs_and_type_the_confirmation(site: Site) -> None:
     site.call("POST", "queues/selected/pause", {})
     jobs = [site.submit("mail", {"to": str(number)}, queue="selected") for number in range(3)]
-    site.call("POST", "schedules", {"name": "obsolete", "job_type": "mail", "every": "1h"})
+    site.call("POST", "schedules", {"name": "obsolete", "job_type": "mail", "every": "1h", "payload": {"to": "x"}})
     page = site.sign_in("ana", "jobs?q=queue:selected")
     press(page, f"tr[data-key='{jobs[1]}'] input[type=checkbox]", "Space")
     expect(page.locator(".selection")).to_contain_text("1 selected")

@@ -329,6 +329,7 @@ def test_the_palette_with_the_keyboard_alone(site: Site) -> None:
 
 def test_dead_letters_that_match_no_filter_and_those_without_actions(site: Site) -> None:
     site.create_dead_letter()
+    site.call("POST", f"dlq/items/{site.create_dead_letter()}/requeue", {})
     page = site.sign_in("ana", "dead-letters?q=type:nobody")
     expect(page.locator(".state")).to_contain_text("No matching dead letters")
     site.open(page, "dead-letters")
@@ -336,6 +337,9 @@ def test_dead_letters_that_match_no_filter_and_those_without_actions(site: Site)
     expect(actions).to_be_visible()
     page.click("button[data-value=all]")
     expect(actions).to_be_hidden()
+    declined = site.call("GET", "dlq/items?error_code=CARD_DECLINED&limit=200")["items"]
+    count = page.locator("tbody tr", has_text="CARD_DECLINED").locator("td[data-label=Count]")
+    expect(count).to_have_text(str(len(declined)))
     assert_no_errors(page)
 
 

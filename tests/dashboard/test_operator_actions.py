@@ -106,6 +106,15 @@ def test_what_a_tall_dialog_refuses_is_in_view(site: Site) -> None:
     assert_no_errors(page)
 
 
+def test_a_dialog_with_a_long_list_begins_at_its_top(site: Site) -> None:
+    site.call("POST", "schedules", {"name": "often", "job_type": "mail", "every": "90m", "payload": {"to": "all"}})
+    page = site.sign_in("ana", "schedules?q=often", viewport={"width": 390, "height": 780})
+    row(page, "often").locator("td button.plain").click()
+    expect(page.locator("dialog li")).to_have_count(20)
+    assert page.locator("dialog h2").evaluate(IN_VIEW)
+    assert_no_errors(page)
+
+
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")
@@ -164,7 +173,7 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
 
 
 def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> None:
-    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h"})
+    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h", "payload": {"to": "x"}})
     page = site.sign_in("ana", "schedules")
     row(page, "twice").locator("[data-action=edit]").click()
     site.call("PATCH", "schedules/twice", {"every": "2h"})
@@ -308,8 +317,8 @@ def test_a_schedule_has_the_declared_options_of_its_type(site: Site) -> None:
 @pytest.mark.long
 def test_every_schedule_and_approval_can_be_reached(site: Site) -> None:
     for number in range(51):
-        daily = {"name": f"report {number:02}", "job_type": "mail", "cron": "0 3 * * *", "paused": True}
-        site.call("POST", "schedules", daily)
+        daily = {"name": f"report {number:02}", "job_type": "mail", "cron": "0 3 * * *", "payload": {"to": "all"}}
+        site.call("POST", "schedules", {**daily, "paused": True})
         site.submit("mail", {"to": str(number)}, queue="held", hold=True)
     page = site.sign_in("ana", "schedules")
     expect(row(page, "report 50")).to_be_visible()

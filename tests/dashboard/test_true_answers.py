@@ -45,7 +45,7 @@ def test_a_run_in_40_hours_is_not_called_tomorrow(site: Site) -> None:
     at = (datetime.now(UTC) + timedelta(hours=40)).isoformat(timespec="seconds")
     site.call("POST", "schedules", {"name": "later", "job_type": "mail", "payload": {"to": "ann"}, "at": at})
     page = site.sign_in("vic", "schedules")
-    expect(page.locator("tbody tr", has_text="later").locator("time").first).to_have_text("in 1 day")
+    expect(page.locator("tbody tr", has_text="later").locator("time").first).to_have_text("in 2 days")
 
 
 def test_a_schedule_that_a_quota_holds_back_says_so(site: Site) -> None:

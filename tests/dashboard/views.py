@@ -83,6 +83,10 @@ def _children(page: Page) -> None:
     expect(page.locator("#children tbody tr")).not_to_have_count(0)
 
 
+def _payload_changes(page: Page) -> None:
+    expect(page.locator("table.diff tbody tr")).to_have_count(1)
+
+
 def _show_graph(page: Page) -> None:
     page.click("[data-shape=graph]")
     expect(page.locator(".graph a")).not_to_have_count(0)
@@ -165,6 +169,7 @@ def _new_token(page: Page) -> None:
 
 def _verified(page: Page) -> None:
     page.click("[data-action=verify]")
+    expect(page.locator("[data-action=verify]")).to_be_enabled()
     expect(page.locator("#verify-result")).not_to_be_empty()
 
 
@@ -195,7 +200,7 @@ PAGES_WITH_DATA = (
     _page("job_running", "/jobs/{job_id}", "jobs/{running}", _show_comparison),
     _page("job_workflow", "/jobs/{job_id}", "jobs/{workflow}", _children),
     _page("job_graph", "/jobs/{job_id}", "jobs/{workflow}", _show_graph),
-    _page("job_requeued", "/jobs/{job_id}", "jobs/{requeued}"),
+    _page("job_requeued", "/jobs/{job_id}", "jobs/{requeued}", _payload_changes),
     _page("job_unserved", "/jobs/{job_id}", "jobs/{unserved}"),
     _page("approvals", "/approvals"),
     _page("dead_letters", "/dead-letters"),

@@ -58,7 +58,8 @@ async def test_what_is_paused_is_left_out_and_comes_back(engine: Engine, kind: s
     late = await submit(engine, **{field: "x", "limit_key": "new-lane", "priority": 9})
     assert [c.id for c in await claim(engine)] == [free.id]
     assert await claim(engine) == []
-    await engine.limits.resume(kind, "x", Scope("bob"))
+    assert await engine.limits.resume(kind, "x", Scope("bob"))
+    assert not await engine.limits.resume(kind, "x", Scope("eve"))  # it is not paused, so the audit has no entry
     assert [c.id for c in await claim(engine)] == [late.id, paused.id]
     entries = [(entry.actor, entry.act, entry.subject, entry.reason) for _, _, entry in await engine.audit()]
     assert entries == [("bob", f"{kind}.resume", "x", None), ("ann", f"{kind}.pause", "x", "deploy")]

@@ -289,8 +289,10 @@ async def test_limits_are_listed_audited_and_removed(engine: Engine) -> None:
     assert (limit.concurrency, limit.rate, limit.period) == (7, 2, 1_500_000)
     await engine.limits.remove(Scope("cy"), queue="mail")
     assert await engine.limits.list() == []
-    acts = [(entry.actor, entry.act) for _, _, entry in await engine.audit()]
+    entries = [entry for _, _, entry in await engine.audit()]
+    acts = [(entry.actor, entry.act) for entry in entries]
     assert acts == [("cy", "limit.remove"), ("bo", "limit.set"), ("ann", "limit.set")]
+    assert entries[0].data == limit.as_dict()
     await refused(engine.limits.remove(Scope("cy"), queue="mail"), "NO_LIMIT", 404)
 
 

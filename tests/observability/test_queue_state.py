@@ -1,6 +1,8 @@
 """The state of queues and job types: paused, no worker, draining, at its limit, active, idle; what runs now."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from detent.core.errors import NotFound
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
 from detent.engine import Engine
+from detent.engine.metrics.alerts import read_inputs
 from detent.engine.reads.queue_state import state_text
 from detent.ports.listing import WorkerRow
 from support.acts import claim, claim_one, submit
@@ -97,6 +100,20 @@ async def test_a_queue_whose_ready_jobs_belong_to_paused_tenants_is_paused(engin
     assert (await queue(engine))["due_paused"] == 0
 
 
+async def test_a_paused_state_names_the_pauses_of_others(engine: Engine) -> None:
+    await submit(engine, queue="q")
+    await engine.limits.pause("queue", "q", replace(ANN, reason="the bank is closed"))
+    await engine.limits.pause("queue", "other", ANN)
+    detail = await engine.stats.job_type("mail")
+    (pause,) = detail["paused_by"]
+    assert (detail["state"], detail["paused"]) == ("paused", None)
+    assert (pause["kind"], pause["name"], pause["reason"]) == ("queue", "q", "the bank is closed")
+    view = await queue(engine)
+    assert view["paused"]["name"] == "q" and view["paused_by"] == []
+    await engine.limits.resume("queue", "q", ANN)
+    assert (await engine.stats.job_type("mail"))["paused_by"] == []
+
+
 async def test_jobs_of_a_paused_tenant_need_no_worker(engine: Engine) -> None:
     await submit(engine, queue="q", tenant_id="a")
     await engine.limits.pause("tenant", "a", ANN)
@@ -160,3 +177,16 @@ async def test_what_runs_now(engine: Engine, clock: FakeClock) -> None:
     assert len(by_type["running_jobs"]) == 3 and by_type["queues"] == ["other", "q"]
     with pytest.raises(NotFound):
         await engine.stats.queue("unknown")
+
+
+async def test_the_lists_of_a_worker_are_parsed_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alerts and metrics compare every group of due jobs with every worker."""
+    for name in ("w1", "w2", "w3"):
+        await register_worker(engine, name, job_types=["other"], queues=["q"])
+    for number in range(10):
+        await submit(engine, queue="q", job_type=f"t{number}")
+    readings = await engine.store.read(partial(read_inputs, engine))
+    parse, texts = json.loads, list[str]()
+    monkeypatch.setattr(json, "loads", lambda text: texts.append(text) or parse(text))
+    assert len(readings.unserved()) == 10
+    assert len(texts) == 2 * 3

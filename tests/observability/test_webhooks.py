@@ -19,9 +19,9 @@ from detent.core.times import SECOND, iso
 from detent.core.webhooks.signature import sign, verify_webhook
 from detent.core.webhooks.subscription import check_url
 from detent.engine import Engine
-from detent.engine.metrics.webhooks import WebhookRequest, Webhooks
+from detent.engine.metrics.webhooks import WebhookRequest, Webhooks, queue_events
 from detent.engine.reads.views import event_view, published
-from detent.observability.http_post import post
+from detent.observability.http_post import Answer, post
 from detent.observability.settings import WebhookSettings
 from detent.observability.webhook_sender import WebhookSender
 from detent.stores.metrics_queries import MetricsQueries
@@ -219,9 +219,13 @@ async def test_replay(engine: Engine, receiver: Receiver, clock: FakeClock) -> N
     await engine.webhooks.replay("crm", ANN, after="0")
     await sender.drain()
     assert {body["job"]["id"] for body in bodies(receiver)} == {*old, *new}
-    for wrong in ({}, {"after": "0", "since": "2000-01-01T00:00:00Z"}, {"delivery": "msg_0"}, {"after": "x"}):
+    two, later = {"after": "0", "since": "2000-01-01T00:00:00Z"}, {"after": "1" + "0" * 17}
+    for wrong in ({}, two, {"delivery": "msg_0"}, {"after": "x"}, later):
         with pytest.raises(DetentError):
             await engine.webhooks.replay("crm", ANN, **wrong)
+    more = await run_jobs(engine)
+    await sender.drain()
+    assert bodies(receiver)[-1]["job"]["id"] == more[0], "a refused replay does not move the position"
 
 
 async def test_a_paused_webhook_gets_its_events_later(engine: Engine, receiver: Receiver) -> None:
@@ -233,6 +237,14 @@ async def test_a_paused_webhook_gets_its_events_later(engine: Engine, receiver: 
     await engine.webhooks.resume("crm", ANN)
     await sender.drain()
     assert {body["job"]["id"] for body in bodies(receiver)} == set(jobs)
+
+
+async def test_pause_and_resume_return_how_many_deliveries_wait(engine: Engine) -> None:
+    await engine.webhooks.add(WebhookRequest("crm", "http://127.0.0.1:9/", phases=("final",)), ANN)
+    await run_jobs(engine, 2)
+    await queue_events(engine, WebhookSettings())
+    paused, resumed = await engine.webhooks.pause("crm", ANN), await engine.webhooks.resume("crm", ANN)
+    assert [(view["state"], view["backlog"]) for view in (paused, resumed)] == [("paused", 2), ("active", 2)]
 
 
 async def test_two_processes_send_each_event_once(engine: Engine, receiver: Receiver) -> None:
@@ -254,6 +266,8 @@ async def test_a_tenant_sees_and_changes_its_own_only(engine: Engine, receiver: 
     for act in (acme.remove, acme.pause, acme.resume):
         with pytest.raises(DetentError, match="WEBHOOK_NOT_FOUND"):
             await act(other.id, Scope("eve"))
+    await acme.add(WebhookRequest(other.id, receiver.url), Scope("eve"))
+    assert (await engine.webhooks.get(other.id))["id"] == other.id, "an id goes before a name"
     with pytest.raises(DetentError, match="TENANT_SCOPE_VIOLATION"):
         await acme.add(WebhookRequest("all", receiver.url, tenant_id="other"), Scope("eve"))
     await run_jobs(engine, tenant_id="acme")
@@ -284,7 +298,7 @@ def test_bad_urls(url: str) -> None:
     ],
 )  # fmt: skip
 async def test_private_addresses_can_be_refused(host: str) -> None:
-    status, error = await post(f"http://{host}:9/", b"", {}, timeout=1, private_addresses=False)
+    status, error, _ = await post(f"http://{host}:9/", b"", {}, timeout=1, private_addresses=False)
     assert status is None and error is not None and "not public" in error
 
 
@@ -303,7 +317,7 @@ async def test_slow_receivers_delay_no_others() -> None:
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         answers = await asyncio.gather(*(post(url, b"{}", {}, timeout=5) for _ in range(number)))
-    assert answers == [(200, None)] * number
+    assert answers == [(200, None, None)] * number
 
 
 @pytest.mark.parametrize(
@@ -323,12 +337,35 @@ async def test_bad_responses_are_errors(response: bytes, error: str) -> None:
 
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        _, message = await post(url, b"{}", {}, timeout=5)
+        _, message, _ = await post(url, b"{}", {}, timeout=5)
     assert message is not None and error in message
 
 
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), ("0", 1), ("100000", 4 * 3600), ("Wed, 21 Oct 2026 07:28:00 GMT", 1), ("-5", 1)]
+)
+async def test_a_receiver_chooses_when_it_is_called_again(
+    engine: Engine, clock: FakeClock, header: str, seconds: int
+) -> None:
+    """Within four hours; without an answer that is understood, after a second."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}}")
+        writer.write(f"HTTP/1.1 503 Busy\r\nretry-after:  {header}\r\nX: 9\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        await engine.webhooks.add(WebhookRequest("crm", url, phases=("final",)), ANN)
+        await run_jobs(engine)
+        await WebhookSender(engine, WebhookSettings()).drain()
+    later = iso(clock.now() + seconds * SECOND)
+    assert (await engine.webhooks.get("crm"))["retry_at"] == later
+    assert (await engine.webhooks.deliveries("crm"))[0]["due_at"] == later
+
+
 async def test_an_impossible_host_name_is_an_error() -> None:
-    status, error = await post(f"http://{'a' * 70}/", b"", {}, timeout=5)
+    status, error, _ = await post(f"http://{'a' * 70}/", b"", {}, timeout=5)
     assert status is None and error is not None
 
 
@@ -384,6 +421,19 @@ async def test_a_receiver_that_is_killed_and_restarted_misses_nothing(
     got = [json.loads(line) for line in file.read_text().splitlines()]
     assert {job_id for _, job_id in got} == set(jobs)
     assert len({message_id for message_id, _ in got}) == 12
+
+
+@pytest.mark.parametrize("sent_at", ["9" * 5_000, "-1", "", "1e3", "nan"])
+def test_a_forged_time_is_refused_without_an_error(sent_at: str) -> None:
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": sent_at, "webhook-signature": "v1,x"}
+    assert not verify_webhook("whsec_" + "A" * 32, headers, b"{}", now=1_000.0)
+
+
+def test_a_request_ends_before_another_process_may_send_it_again() -> None:
+    for seconds in (0.05, 60):
+        with pytest.raises(DetentError, match="SETTINGS_INVALID"):
+            WebhookSettings(timeout_seconds=seconds)
+    WebhookSettings(timeout_seconds=50)
 
 
 async def test_bad_requests(engine: Engine) -> None:
@@ -515,6 +565,26 @@ async def test_someone_without_payloads_does_not_redirect_them(engine: Engine) -
     assert view["payloads"]
 
 
+async def test_what_waits_is_not_redirected_with_its_texts(engine: Engine, receiver: Receiver) -> None:
+    """Nor what was sent before and is replayed."""
+    receiver.answers = [204, 500]
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url, phases=("final",)), ANN)
+    sender = WebhookSender(engine, WebhookSettings())
+    for _ in range(2):
+        await run_jobs(engine, 1, PERMANENT)
+        await sender.drain()
+    await engine.scoped(tenant=None, payloads=False).webhooks.edit("crm", {"url": f"{receiver.url}/mine"}, ANN)
+    await engine.webhooks.replay("crm", ANN, since="2000-01-01T00:00:00Z")
+    await sender.drain()
+    assert len(receiver.got) == 4
+    texts = [json.loads(body)["job"]["error_message"] for _, body in receiver.got]
+    assert texts == ["never works"] * 2 + [None] * 2
+    assert all(b"never works" not in body for _, body in receiver.got[2:])
+    assert {headers["webhook-id"] for headers, _ in receiver.got[:2]} == {
+        headers["webhook-id"] for headers, _ in receiver.got[2:]
+    }
+
+
 @pytest.mark.parametrize(("status", "error"), [(200, None), (410, "gone")])
 async def test_an_edit_applies_to_what_is_being_sent(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, status: int, error: str | None
@@ -523,11 +593,11 @@ async def test_an_edit_applies_to_what_is_being_sent(
     await run_jobs(engine, 12)
     urls: list[str] = []
 
-    async def answer(url: str, *_: object, **__: object) -> tuple[int, str | None]:
+    async def answer(url: str, *_: object, **__: object) -> Answer:
         urls.append(url)
         if len(urls) == 1:
             await engine.webhooks.edit("crm", {"url": "http://new.example/"}, ANN)
-        return (status, error) if url == "http://old.example/" else (200, None)
+        return Answer(status, error) if url == "http://old.example/" else Answer(200, None)
 
     monkeypatch.setattr("detent.observability.webhook_sender.post", answer)
     await WebhookSender(engine, WebhookSettings()).drain()
@@ -548,8 +618,8 @@ async def test_a_pause_while_attempts_are_recorded_is_kept(engine: Engine, monke
         await asyncio.wait(pauses, timeout=0.3)
         await end_delivery(self, *arguments)
 
-    async def answer(*_: object, **__: object) -> tuple[int, str | None]:
-        return 500, "no"
+    async def answer(*_: object, **__: object) -> Answer:
+        return Answer(500, "no")
 
     monkeypatch.setattr(MetricsQueries, "end_delivery", end_delivery_during_a_pause)
     monkeypatch.setattr("detent.observability.webhook_sender.post", answer)

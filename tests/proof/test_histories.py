@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.histories.checker import NEVER, Call, Rules, check, is_linearizable
+from support.histories.recording import Recorder
 from support.histories.run import count, load, record
 from support.servers.databases import migrated
 from support.servers.postgres import running
@@ -140,6 +141,17 @@ def test_a_claim_whose_reply_was_lost_explains_an_execution_that_no_worker_knows
     calls = [submit(0, 1), claim(20, 21, "b", 4, 2), settle(22, 23, "b"), read(24, "succeeded", 5)]
     assert is_linearizable(calls, RULES._replace(lost_claims_from=2.0))
     assert not is_linearizable(calls, RULES)
+
+
+def test_a_job_that_the_listing_at_the_end_leaves_out_was_lost(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "client")
+    for job_ids, answer in ((["kept", "lost"], "ok"), (["unknown"], None)):
+        number = recorder.invoke("submit", "quick", job_ids)
+        if answer:
+            recorder.respond(number, answer)
+    recorder.respond(recorder.invoke("reads"), [["kept", "queued", 1]])
+    calls, rules = load(tmp_path)
+    assert [violation.job_id for violation in check(calls.items(), rules)] == ["lost"]
 
 
 def run(folder: Path, jobs: int, seed: int, faults: int = 0) -> int:

@@ -30,6 +30,7 @@ SEEDS = 200
 BLOCKS = SEEDS // recorded_runs.SEEDS
 """The first block is run by `make test`, the others by `make long`."""
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
+COMMANDS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
 
 
@@ -199,6 +200,9 @@ def test_a_story_tells_what_concerns_the_job_that_broke_the_rule() -> None:
 def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["simulate", "--list-bugs", "--json"]) == 0
     assert [bug["name"] for bug in json.loads(capsys.readouterr().out)["bugs"]] == list(BUGS)
+    assert run_cli(["simulate", "--list-bugs"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "\n".join(["$ detent simulate --list-bugs", *lines, "```"]) in COMMANDS_PAGE.read_text(), "list all bugs"
     assert run_cli(["simulate", "--bug", "no-such-bug"]) == 2
     assert run_cli(["simulate", "--contract", "no-such-contract"]) == 1
     assert run_cli(["simulate", "--seeds", "0"]) == 2

@@ -297,16 +297,19 @@ async def test_a_precondition_that_is_not_checked_is_refused(api: Api, header: s
 
 
 async def test_an_idempotency_key_that_would_be_ignored_is_refused(api: Api) -> None:
-    """A client that repeats POST /webhooks under a key must not get two webhooks."""
+    """A client that repeats POST /webhooks under a key must not get two webhooks, nor PATCH two new secrets."""
     bodies = {
-        "webhooks": {"name": "crm", "url": "https://crm.example/"},
-        "tokens": {"name": "ann", "role": "viewer"},
-        "worker/claim": {"worker": "w", "job_types": ["mail"]},
-        "schedules/preview": {"every": "1h"},
+        "POST webhooks": {"name": "crm", "url": "https://crm.example/"},
+        "POST tokens": {"name": "ann", "role": "viewer"},
+        "POST worker/claim": {"worker": "w", "job_types": ["mail"]},
+        "POST schedules/preview": {"every": "1h"},
+        "PATCH webhooks/crm": {"secret": ""},
+        "PUT limits": {"queue": "mail", "concurrency": 1},
     }
-    for path, body in bodies.items():
-        refused = await api.open.post(f"{API}/{path}", json=body, headers={"Idempotency-Key": "k"})
-        assert code(refused, 422) == "IDEMPOTENCY_KEY_INVALID", path
+    for action, body in bodies.items():
+        method, path = action.split()
+        refused = await api.open.request(method, f"{API}/{path}", json=body, headers={"Idempotency-Key": "k"})
+        assert code(refused, 422) == "IDEMPOTENCY_KEY_INVALID", action
     assert (await api.open.get(f"{API}/webhooks")).json()["items"] == []
 
 

@@ -1,9 +1,12 @@
 """The example workers in Node and Python against a real server: a whole job, kill -9, cancel and drain."""
 
+import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +98,52 @@ def test_a_worker_from_the_docs(site: Site) -> None:
 def listed(site: Site, path: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = site.client.get(f"{API}/{path}").json()["items"]
     return items
+
+
+JSON, PROBLEM, PAGE = "application/json", "application/problem+json", "text/html"
+
+
+@pytest.mark.parametrize(("program", "script", "suffix"), WORKERS, ids=["python", "node"])
+def test_a_worker_goes_on_after_half_an_answer_and_a_refusal(
+    program: Callable[[], str], script: str, suffix: str
+) -> None:
+    """A proxy may answer, and only the first half may arrive. A refused outcome becomes a failure without a retry."""
+    job = {"id": "j1", "token": "t1", "job_type": f"pack{suffix}", "payload": {"item": "cup"}}
+    refusal = {"code": "RESULT_TOO_LARGE", "detail": "too large", "retryable": False}
+    answers: dict[str, list[tuple[int, str, Any]]] = {
+        "claim": [
+            (502, PAGE, None),
+            (200, JSON, {"jobs": [job], "command": None}),
+            (200, JSON, {"jobs": [], "command": "drain"}),
+        ],
+        "settle": [(422, PROBLEM, refusal), (200, JSON, {"status": "failed"})],
+        "deregister": [(200, JSON, {})],
+    }
+    settled: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            action, body = self.path.rpartition("/")[2], self.rfile.read(int(self.headers["Content-Length"]))
+            if action == "settle":
+                settled.append(json.loads(body))
+            status, media, answer = answers[action].pop(0)
+            text = b"" if answer is None else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", media)
+            self.send_header("Content-Length", str(len(text) or 100))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        at = f"http://127.0.0.1:{server.server_address[1]}"
+        worker = subprocess.run([program(), str(EXAMPLES / script), at], capture_output=True, text=True, timeout=30)
+        server.shutdown()
+        thread.join()
+    assert worker.returncode == 0 and worker.stdout.splitlines() == ["j1 failed", "drained"], worker.stderr
+    assert [each["outcome"] for each in settled] == ["succeed", "fail"]
+    assert (settled[1]["code"], settled[1]["retryable"]) == ("RESULT_TOO_LARGE", False)

@@ -182,9 +182,14 @@ async def test_groups_of_dead_letters(api: Api) -> None:
     assert item["error_group"] == group["group"]
     listed = (await boss.get(f"{API}/dlq/items", params={"error_group": group["group"]})).json()["items"]
     assert len(listed) == 2
+    await boss.post(f"{API}/dlq/items/{first['dlq_id']}/requeue")
+    counts = {"": 1, "?status=open": 1, "?status=requeued": 1, "?status=all": 2}
+    for status, count in counts.items():
+        (group,) = (await boss.get(f"{API}/dlq/groups{status}")).json()["items"]
+        assert group["count"] == count, status
     blind = await api.person("blind", "viewer", payloads=False)
     (hidden,) = (await blind.get(f"{API}/dlq/groups")).json()["items"]
-    assert (hidden["count"], hidden["group"], hidden["pattern"]) == (2, None, None)
+    assert (hidden["count"], hidden["group"], hidden["pattern"]) == (1, None, None)
     assert (await blind.get(f"{API}/dlq/items/{first['dlq_id']}")).json()["error_group"] is None
     assert code(await blind.get(f"{API}/dlq/items?error_group=x"), 422) == "FILTER_INVALID"
 

@@ -56,6 +56,8 @@ async def test_a_token_with_a_tenant_creates_and_lists_only_there(api: Api) -> N
     assert {job["tenant_id"] for job in listed} == {"own"}
     assert (await bound.post(f"{API}/queues/own/pause?kind=tenant")).status_code == 200
     assert (await bound.post(f"{API}/queues/foreign/pause?kind=tenant")).status_code == 403
+    for act in ("queues/own/pause", "queues/own/pause?kind=job_type", "queues/own/resume"):
+        assert code(await bound.post(f"{API}/{act}"), 403) == "TENANT_SCOPE_VIOLATION"
 
 
 def test_the_powers_of_the_roles() -> None:

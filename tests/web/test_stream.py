@@ -196,6 +196,21 @@ async def test_the_number_of_streams_is_limited_for_each_token_and_for_all(api: 
     assert not api.app.state.web.streams
 
 
+async def test_the_id_of_a_heartbeat_is_taken_as_last_event_id(api: Api) -> None:
+    """Also on a Postgres that sends the end of a transaction, whose number of the event is the highest one."""
+    await api.submit()
+    stream = api.app.state.web.event_tail.follow(
+        None, lambda frame: True, lambda frame: frame.full, with_progress=False, heartbeat_seconds=0.05
+    )
+    chunk = await anext(stream)
+    while not chunk.endswith(b": beat\n\n"):
+        chunk = await anext(stream)
+    await stream.aclose()
+    (last_id,) = [line[4:].decode() for line in chunk.splitlines() if line.startswith(b"id: ")]
+    resumed = await api.open.head(f"{API}/events/stream", headers={"Last-Event-ID": last_id})
+    assert resumed.status_code == 200, (last_id, resumed.text)
+
+
 async def test_a_stream_has_heartbeats_while_events_flow_that_it_does_not_send(api: Api) -> None:
     """Browsers drop a stream that is silent for long: that of a job that does not change, on a busy system."""
     stream = api.app.state.web.event_tail.follow(

@@ -58,7 +58,7 @@ AsJson = Annotated[bool, option("Print JSON instead of text.", name="--json")]
 App = Annotated[str | None, option("Your application, as module:app or file.py; its handlers validate the payload.")]
 Actor = Annotated[str | None, option("The actor recorded in the log; default: your user name.")]
 Reason = Annotated[str | None, option("The reason recorded in the log.")]
-Tenant = Annotated[str | None, option("Only within this tenant.")]
+Tenant = Annotated[str | None, option("Only within this tenant.", name="--tenant")]
 JobId = Annotated[
     str, typer.Argument(metavar="JOB_ID", help="The job's id, or the task_id of its task.", show_default=False)
 ]

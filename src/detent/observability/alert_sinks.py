@@ -63,7 +63,7 @@ class WebhookSink(_BySeverity):
         headers = {"Content-Type": "application/json", DELIVERY: delivery.id, "User-Agent": "detent"}
         if self.secret:
             headers[SIGNATURE] = sign(self.secret, now // 1_000_000, body)
-        _, error = await post(self.url, body, headers, timeout=self.timeout_seconds)
+        error = (await post(self.url, body, headers, timeout=self.timeout_seconds)).error
         return error
 
 

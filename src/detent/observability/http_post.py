@@ -8,14 +8,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 _MAX_LINE = 65_536
 _MAX_RESPONSE = 65_536
 _BODY_SECONDS = 1.0
 """How long the rest of a response is read, so that the receiver can send it; its status is known before."""
+_Head = tuple[int, int | None]
+"""Of a response: its status, and the seconds of its header Retry-After."""
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """NAT64 and IPv4-compatible addresses: the last 32 bits are an IPv4 address."""
+
+
+class Answer(NamedTuple):
+    """What the receiver answered. status: None without a response; error: None if it has accepted the request."""
+
+    status: int | None
+    error: str | None
+    retry_after: int | None = None
+    """The seconds of its header Retry-After; a date in this header is ignored."""
 
 
 class Refused(OSError):
@@ -24,19 +36,19 @@ class Refused(OSError):
 
 async def post(
     url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, private_addresses: bool = True
-) -> tuple[int | None, str | None]:
-    """(status of the response or None, error or None). It tries once and never raises for what a receiver does."""
+) -> Answer:
+    """It tries once and never raises for what a receiver does."""
     try:
         async with asyncio.timeout(timeout):
-            status = await _post(urlsplit(url), body, headers, private_addresses)
+            status, retry_after = await _post(urlsplit(url), body, headers, private_addresses)
     except TimeoutError:
-        return None, f"no response within {timeout:g} s"
+        return Answer(None, f"no response within {timeout:g} s")
     except (OSError, ValueError) as error:  # ValueError: a host name or a response line that is too long
-        return None, f"{type(error).__name__}: {error}"
-    return status, None if 200 <= status < 300 else f"the response has status {status}"
+        return Answer(None, f"{type(error).__name__}: {error}")
+    return Answer(status, None if 200 <= status < 300 else f"the response has status {status}", retry_after)
 
 
-async def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], private_addresses: bool) -> int:
+async def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], private_addresses: bool) -> _Head:
     host, secure = url.hostname or "", url.scheme == "https"
     port = url.port or (443 if secure else 80)
     address = host if private_addresses else await _public_address(host, port)
@@ -49,11 +61,11 @@ async def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], priva
     )
     try:
         writer.write(_head(url, body, headers) + body)
-        status = await _read_status(reader)
+        status, retry_after = await _read_head(reader)
         with suppress(TimeoutError, EOFError, OSError):
             async with asyncio.timeout(_BODY_SECONDS):
                 await reader.readexactly(_MAX_RESPONSE)
-        return status
+        return status, retry_after
     finally:
         writer.transport.abort()
 
@@ -73,17 +85,20 @@ def _head(url: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-async def _read_status(reader: asyncio.StreamReader) -> int:
-    """The status of the response, read with its headers; interim responses (1xx) are skipped."""
+async def _read_head(reader: asyncio.StreamReader) -> _Head:
+    """The head of the response; interim responses (1xx) are skipped."""
     while True:
         line = await reader.readline()
         version, _, rest = line.partition(b" ")
         if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
             raise ConnectionError(f"the response is not HTTP: {line[:80]!r}")
-        while (await reader.readline()).strip():
-            pass
+        retry_after = None
+        while header := (await reader.readline()).strip():
+            name, _, value = header.partition(b":")
+            if name.lower() == b"retry-after" and value.strip()[:10].isdigit():
+                retry_after = int(value.strip()[:10])
         if (status := int(rest[:3])) >= 200:
-            return status
+            return status, retry_after
 
 
 async def _public_address(host: str, port: int) -> str:

@@ -17,6 +17,8 @@ from .alert_sinks import LogSink, Sink
 
 DEFAULT_FILE = "detent.toml"
 INVALID = "SETTINGS_INVALID"
+MAX_TIMEOUT_SECONDS = 50
+"""Of a request to a webhook: less than the minute for which its process has taken the delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,9 @@ class WebhookSettings(WebhookLimits):
     def __post_init__(self) -> None:
         for name in ("max_pending", "max_attempts"):
             check_number(getattr(self, name), name, 1, 10**6, INVALID)
-        for name in ("max_age_seconds", "disable_after_seconds", "timeout_seconds"):
+        for name in ("max_age_seconds", "disable_after_seconds"):
             check_number(getattr(self, name), name, 0.1, 1e9, INVALID, whole=False)
+        check_number(self.timeout_seconds, "timeout_seconds", 0.1, MAX_TIMEOUT_SECONDS, INVALID, whole=False)
 
 
 @dataclass(frozen=True, slots=True)

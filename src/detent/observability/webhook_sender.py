@@ -85,8 +85,10 @@ class WebhookSender:
             self._tasks.pop(webhook.id, None)
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> webhooks.Attempt:
-        body, now = delivery.body.encode(), self._engine.store.now()
-        seconds = now // SECOND
+        text, now = await webhooks.read_body(self._engine, webhook, delivery), self._engine.store.now()
+        if text is None:
+            return webhooks.Attempt(delivery, "its event was deleted or does not match any more", webhooks.NOT_FOUND)
+        body, seconds = text.encode(), now // SECOND
         signatures = [sign(secret, delivery.id, seconds, body) for secret in webhook.signing_secrets(now)]
         headers = {
             "Content-Type": "application/json",
@@ -96,11 +98,11 @@ class WebhookSender:
             WEBHOOK_SIGNATURE: " ".join(signatures),
         }
         settings = self._settings
-        status, error = await post(
+        answer = await post(
             webhook.url,
             body,
             headers,
             timeout=settings.timeout_seconds,
             private_addresses=settings.private_addresses,
         )
-        return webhooks.Attempt(delivery, error, status)
+        return webhooks.Attempt(delivery, answer.error, answer.status, answer.retry_after)

@@ -248,6 +248,10 @@ class AlertTable(Protocol):
 
     async def drop_deliveries(self, before: Micros) -> None: ...
 
+    async def clear_bodies(self, sink: str) -> None:
+        """Replace the bodies of all deliveries to this sink by null."""
+        ...
+
 
 class SilenceTable(Protocol):
     """Times during which sinks are not notified of some alerts."""

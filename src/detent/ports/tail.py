@@ -38,6 +38,14 @@ def position_from(text: str) -> Position:
     return Position(int(match[1]), match[2] or "", min(int(match[3] or 0), _LAST_SEQ))
 
 
+def position_within(text: str, end: Position) -> Position:
+    """Raises InvalidInput also for a position after the end of the log: its reader would wait and miss events."""
+    position = position_from(text)
+    if position.commit > end.commit:
+        raise InvalidInput(f"the log ends before {text}; send an id that you received", code="POSITION_INVALID")
+    return position
+
+
 @dataclass(frozen=True, slots=True)
 class TailEvent:
     """One event of the tail with the job it belongs to."""

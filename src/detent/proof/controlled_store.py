@@ -1,5 +1,6 @@
 """An in-memory SQLite store whose transactions are run by a driver, which may delay, fail or drop each of them."""
 
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
@@ -76,8 +77,8 @@ class ControlledStore(SqliteStore):
         self._hooks = hooks
         self.effects: Counter[str] = Counter()
         """External side effects of handlers per job: a rollback does not undo them."""
-        self.wrong_step_calls: list[BrokenRule] = []
-        """One for each function of a step that was called although it must not run."""
+        self.handler_findings: list[BrokenRule] = []
+        """One for each function of a step that must not run and was called, and for each wrong value a handler got."""
 
     @property
     def session(self) -> Session:
@@ -88,11 +89,17 @@ class ControlledStore(SqliteStore):
         """The function of a step runs now, in the execution with this token."""
         query = "SELECT 1 FROM detent_steps WHERE job_id = ? AND name = ? AND finished"
         if list(self.session.connection.execute(query, (job_id, name))):
-            self.wrong_step_calls.append((job_id, "step.repeated", f"{name} was called although it is recorded"))
+            self.handler_findings.append((job_id, "step.repeated", f"{name} was called although it is recorded"))
         query = "SELECT token FROM detent_job_list WHERE id = ? AND token <> ? AND phase = ?"
         for (holder,) in self.session.connection.execute(query, (job_id, token, str(Phase.LEASED))):
             detail = f"{name} was called by {token} while {holder} held the job"
-            self.wrong_step_calls.append((job_id, "step.lost", detail))
+            self.handler_findings.append((job_id, "step.lost", detail))
+
+    def check_received(self, job_id: str, query: str, value: Any) -> None:
+        """A handler receives what is stored. query: JSON values of this job; no row if there is nothing to compare."""
+        for (stored,) in self.session.connection.execute(query, (job_id,)):
+            if json.loads(stored) != value:
+                self.handler_findings.append((job_id, "handler.differs", f"received {value}, stored is {stored}"))
 
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
         connection = connect(self.path, self.synchronous)

@@ -4,8 +4,8 @@ Production code cannot reach them: they are passed in as Hooks, by `detent simul
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from detent.core.approval import APPROVE, Approval
@@ -25,46 +25,11 @@ from detent.ports.stream import OutboxItem
 from detent.stores.sqlite.claim import SqliteTx
 from detent.worker.state import START, Batch, HeartbeatAnswer, Held, Interrupt, WorkerState
 
-from .controlled_store import DEFAULT_HOOKS, Hooks
+from . import planted_answers
+from .bug import AltersChanges, Bug, PlantedBugs, with_columns
+from .controlled_store import DEFAULT_HOOKS
 
-T = TypeVar("T", bound=SqliteTx | WorkerState)
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """One planted bug: its name, a description, and the classes it replaces."""
-
-    name: str
-    description: str
-    hooks: Hooks
-
-
-BUGS: dict[str, Bug] = {}
-
-
-def planted(name: str, description: str) -> Callable[[type[T]], type[T]]:
-    """Registers a subclass of SqliteTx or WorkerState that has this bug."""
-
-    def register(kind: type[T]) -> type[T]:
-        part = "state" if issubclass(kind, WorkerState) else "transaction"
-        BUGS[name] = Bug(name, description, replace(DEFAULT_HOOKS, **{part: kind}))  # type: ignore[arg-type]
-        return kind
-
-    return register
-
-
-def _with(change: Change, **columns: object) -> Change:
-    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
-
-
-class AltersChanges(SqliteTx):
-    """Writes each change as `alter` returns it."""
-
-    def alter(self, change: Change) -> Change:
-        return change
-
-    async def apply(self, changes: Sequence[Change]) -> None:
-        await super().apply([self.alter(change) for change in changes])
+BUGS = planted = PlantedBugs()
 
 
 @planted("settle-without-token", "a success is accepted without comparing tokens")
@@ -96,13 +61,13 @@ class WritesRowWithoutLog(AltersChanges):
 class KeepsVersion(AltersChanges):
     def alter(self, change: Change) -> Change:
         kept = change.before and change.after.phase is Phase.CLAIMABLE
-        return _with(change, version=change.before.version) if kept and change.before else change
+        return with_columns(change, version=change.before.version) if kept and change.before else change
 
 
 @planted("retry-count-not-raised", "a retry is not counted")
 class KeepsRetryCount(AltersChanges):
     def alter(self, change: Change) -> Change:
-        return _with(change, retries=change.before.retries) if change.before else change
+        return with_columns(change, retries=change.before.retries) if change.before else change
 
 
 @planted("loss-not-charged", "a lost lease is not charged although the contract charges it")
@@ -110,7 +75,7 @@ class DoesNotChargeLosses(AltersChanges):
     def alter(self, change: Change) -> Change:
         before, after = change.before, change.after
         kept = before is not None and after.phase is Phase.CLAIMABLE and after.retries == before.retries
-        return _with(change, failures=before.failures) if kept and before else change
+        return with_columns(change, failures=before.failures) if kept and before else change
 
 
 @planted("live-lease-expired", "leases are expired an hour too early")
@@ -298,7 +263,7 @@ class IgnoresBackoff(AltersChanges):
         if not before or after.retries <= before.retries or after.phase is not Phase.CLAIMABLE:
             return change
         at = None if after.next_retry_at is None else self.now
-        return _with(change, due_at=self.now, ready=True, next_retry_at=at)
+        return with_columns(change, due_at=self.now, ready=True, next_retry_at=at)
 
 
 @planted("time-runs-back", "event times follow a clock that was set back")
@@ -307,7 +272,7 @@ class IgnoresLatestEventTime(AltersChanges):
         events = [replace(event, at=self.now) for event in change.events]
         at = max(self.now, change.after.created_at) if events else change.after.updated_at
         finished = None if change.after.finished_at is None else at
-        return _with(replace(change, events=events), updated_at=at, finished_at=finished)
+        return with_columns(replace(change, events=events), updated_at=at, finished_at=finished)
 
 
 @planted("limit-counted-early", "a limit is checked against a count made before the lock")
@@ -376,7 +341,7 @@ class PrunesTooEarly(SqliteTx):
 @planted("interruption-not-counted", "a lost or released execution is not counted")
 class DoesNotCountInterruptions(AltersChanges):
     def alter(self, change: Change) -> Change:
-        return _with(change, interruptions=change.before.interruptions) if change.before else change
+        return with_columns(change, interruptions=change.before.interruptions) if change.before else change
 
 
 @planted("requeue-not-marked", "a requeued dead letter stays open, so it can be requeued again")
@@ -485,7 +450,7 @@ class HalvesBackoff(AltersChanges):
         due = (after.due_at + after.updated_at) // 2
         events = [replace(event, data={**(event.data or {}), "due_at": due}) for event in change.events]
         at = None if after.next_retry_at is None else due
-        return _with(replace(change, events=events), due_at=due, next_retry_at=at)
+        return with_columns(replace(change, events=events), due_at=due, next_retry_at=at)
 
 
 @planted("dead-letter-not-noted", "a dead letter is recorded without the note that its contract wants")
@@ -516,7 +481,7 @@ class MixesPayloads(SqliteTx):
 @planted("option-forgotten", "a job is stored without its timeout")
 class ForgetsTimeouts(SqliteTx):
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await super().insert([_with(change, timeout_ms=None) for change in changes])
+        return await super().insert([with_columns(change, timeout_ms=None) for change in changes])
 
 
 @planted("cancel-request-forgotten", "a job that its worker hands back or retries forgets its cancel request")
@@ -602,14 +567,14 @@ class FreesSlotsEarly(WorkerState):
 @planted("requeue-loses-effect-keys", "a requeued job has other effect keys than the job that failed")
 class ForgetsEffectRoots(SqliteTx):
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await super().insert([_with(change, effect_root=None) for change in changes])
+        return await super().insert([with_columns(change, effect_root=None) for change in changes])
 
 
 @planted("requeue-loses-payload", "a requeued job has another payload than the job that failed")
 class ForgetsPayloads(SqliteTx):
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         requeued = [
-            _with(change, payload='{"plan":[]}') if change.after.requeued_from else change for change in changes
+            with_columns(change, payload='{"plan":[]}') if change.after.requeued_from else change for change in changes
         ]
         return await super().insert(requeued)
 
@@ -664,7 +629,7 @@ class MakesMissedRuns(SqliteTx):
 @planted("suspect-forgotten", "a job whose last executions were lost is claimed like any other")
 class ForgetsLosses(AltersChanges):
     def alter(self, change: Change) -> Change:
-        return _with(change, losses=0)
+        return with_columns(change, losses=0)
 
 
 @planted("parent-woken-early", "a parent is woken when the first of its children has ended")
@@ -691,3 +656,4 @@ BUGS["ack-before-commit"] = Bug(
     "a stream worker acknowledges a message before its result is stored",
     replace(DEFAULT_HOOKS, acknowledges_early=True),
 )
+BUGS |= planted_answers.BUGS

@@ -181,6 +181,9 @@ class MetricsQueries(NamedQueries):
     async def drop_deliveries(self, before: Micros) -> None:
         await self.change("drop_deliveries", before=before)
 
+    async def clear_bodies(self, sink: str) -> None:
+        await self.change("clear_bodies", sink=sink)
+
     async def list_silences(self) -> list[Silence]:
         return await self.fetch(Silence, "silences")
 

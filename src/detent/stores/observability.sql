@@ -171,6 +171,10 @@ WHERE id = :id AND attempts = :attempts;
 -- name: drop_deliveries
 DELETE FROM detent.deliveries WHERE due_at IS NULL AND created_at < :before;
 
+-- name: clear_bodies
+-- Index: deliveries_sink.
+UPDATE detent.deliveries SET body = 'null' WHERE sink = :sink;
+
 -- name: drop_old_deliveries
 -- All ended ones but the newest :keep. Index: deliveries_sink.
 DELETE FROM detent.deliveries WHERE sink = :sink AND due_at IS NULL AND id <= (

@@ -33,7 +33,8 @@ class Recorder:
 
 
 def calls(folder: Path) -> Iterator[tuple[str, Call]]:
-    """The calls of all files by job: a batch is a call for each of its jobs. Lost claims and crashes have no job id."""
+    """The calls of all files by job: a batch is a call for each of its jobs. Lost claims, crashes and listings have no
+    job id."""
     for file in sorted(folder.glob("*.jsonl")):
         yield from _calls_of(file)
 
@@ -107,8 +108,10 @@ def _operation(kind: str) -> Any:
 
 
 def _reads(begin: float, end: float, answer: Any) -> Iterator[tuple[str, Call]]:
+    """A page of the listing of all jobs."""
     for job_id, status, version in answer or ():
         yield job_id, Call("read", begin, end, (), (status, version))
+    yield "", Call("listing", begin, end, tuple(row[0] for row in answer or ()), "ok")
 
 
 def _crash(begin: float, end: float, answer: Any) -> Iterator[tuple[str, Call]]:

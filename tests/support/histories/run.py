@@ -143,9 +143,17 @@ def record(server: Server, folder: Path, jobs: int, seed: int, workers: int = 2,
 
 
 def load(folder: Path) -> tuple[dict[str, list[Call]], Rules]:
-    """The calls by job, and the rules with the crashes and lost claims of the run."""
+    """The calls by job, and the rules with the crashes and lost claims of the run.
+
+    A job that the listing at the end leaves out was read as one that does not exist.
+    """
     jobs = by_job(calls(folder))
     others = jobs.pop("", [])
+    pages = [call for call in others if call.kind == "listing"]
+    listed = {job_id for page in pages for job_id in page.arguments}
+    for job_id in jobs.keys() - listed if pages else ():
+        if any(call.kind == "submit" for call in jobs[job_id]):
+            jobs[job_id].append(Call("read", pages[0].begin, pages[-1].end, (), (None, 0)))
     lost = min((call.begin for call in others if call.kind == "claim"), default=NEVER)
     crashes = [(call.begin, call.end) for call in others if call.kind == "crash"]
     return jobs, RULES._replace(lost_claims_from=lost, crashes=crashes)

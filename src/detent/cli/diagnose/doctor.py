@@ -17,8 +17,8 @@ from detent.core.job import Job, Micros
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
 from detent.engine.reads.stats import Stats
-from detent.engine.reads.why import handles, is_live, serves, span
-from detent.ports.listing import Filter, WorkerRow
+from detent.engine.reads.why import LiveWorker, live_workers, span
+from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
@@ -42,8 +42,8 @@ class Snapshot:
     tokens: list[Token]
 
     @property
-    def live(self) -> list[WorkerRow]:
-        return [worker for worker in self.stats.workers if is_live(worker, self.stats.now)]
+    def live(self) -> list[LiveWorker]:
+        return live_workers(self.stats.workers, self.stats.now)
 
 
 def doctor(connection: ConnectionOptions) -> int:
@@ -153,11 +153,8 @@ def _workers(snapshot: Snapshot) -> Finding:
 
 def _types(snapshot: Snapshot) -> Iterator[Finding]:
     """Finds due jobs whose type and queue no live worker serves."""
-    unserved = [
-        row
-        for row in snapshot.stats.backlog
-        if row.due and not any(handles(w, row.job_type) and serves(w, row.queue) for w in snapshot.live)
-    ]
+    due, live = [row for row in snapshot.stats.backlog if row.due], snapshot.live
+    unserved = [row for row in due if not any(worker.can_run(row.queue, row.job_type) for worker in live)]
     for row in unserved:
         jobs = f"{pluralize(row.due, 'job')} of type {row.job_type} due in queue {row.queue}"
         advice = f"start a worker that handles {row.job_type} and serves queue {row.queue}"
@@ -168,7 +165,7 @@ def _types(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _leases(snapshot: Snapshot) -> Finding:
     """Finds expired leases that were not reclaimed. A sweeper may wait one lease before it reclaims a job."""
-    grace = max((worker.lease for worker in snapshot.live), default=0)
+    grace = max((worker.row.lease for worker in snapshot.live), default=0)
     late = [job for job in snapshot.expired if (job.lease_until or 0) + grace <= snapshot.stats.now]
     if not late:
         return Finding("leases", True, "no expired lease is waiting to be reclaimed")

@@ -60,24 +60,28 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobFilterOptions:
-    """Selects jobs."""
+    """Selects jobs. Each field but `status` is named as in Filter."""
 
     status: Annotated[list[str] | None, option("Only this status; may be repeated.")] = None
     phase: Annotated[Phase | None, option("Only this phase, under any contract.")] = None
     queue: QueueFilter = None
     contract: ContractFilter = None
-    tenant: Tenant = None
+    tenant_id: Tenant = None
     job_type: TypeFilter = None
     text: TextFilter = None
     since: Annotated[str | None, option("Created since: 15m, 2h, 7d ago, or an ISO-8601 time.")] = None
     until: Annotated[str | None, option("Created until: 15m, 2h, 7d ago, or an ISO-8601 time.")] = None
     error_code: Annotated[str | None, option("Only jobs that ended with this error code.")] = None
-    parent: Annotated[str | None, option("Only the children of this job.")] = None
+    parent_id: Annotated[str | None, option("Only the children of this job.", name="--parent")] = None
     roots: Annotated[bool, option("Only jobs without a parent.")] = False
     worker: Annotated[str | None, option("Only jobs that this worker has claimed.")] = None
-    trace: Annotated[str | None, option("Only jobs of this trace.")] = None
-    longer_than: Annotated[str | None, option("Only jobs that took, or run for, longer than 90s, 5m, 2h.")] = None
-    shorter_than: Annotated[str | None, option("Only jobs that took less than 90s, 5m, 2h.")] = None
+    trace_id: Annotated[str | None, option("Only jobs of this trace.", name="--trace")] = None
+    min_duration: Annotated[
+        str | None, option("Only jobs that took, or run for, longer than 90s, 5m, 2h.", name="--longer-than")
+    ] = None
+    max_duration: Annotated[str | None, option("Only jobs that took less than 90s, 5m, 2h.", name="--shorter-than")] = (
+        None
+    )
     min_attempts: Annotated[int | None, option("Only jobs with at least this many executions.", min=0)] = None
 
     def filter(self, engine: Engine) -> Filter:
@@ -85,26 +89,18 @@ class JobFilterOptions:
         statuses = self.status or []
         check_statuses(engine.contracts, statuses)
         now = engine.store.now()
-        return Filter(
-            contract=self.contract,
-            status=statuses[0] if len(statuses) == 1 else None,
-            statuses=tuple(statuses) if len(statuses) > 1 else None,
-            phase=self.phase and str(self.phase),
-            queue=self.queue,
-            tenant_id=self.tenant,
-            job_type=self.job_type,
-            text=self.text,
-            since=_moment(self.since, "--since", now),
-            until=_moment(self.until, "--until", now),
-            error_code=self.error_code,
-            parent_id=self.parent,
-            roots=True if self.roots else None,
-            worker=self.worker,
-            trace_id=self.trace,
-            min_duration=None if self.longer_than is None else parse_interval(self.longer_than),
-            max_duration=None if self.shorter_than is None else parse_interval(self.shorter_than),
-            min_attempts=self.min_attempts,
-        )
+        fields: dict[str, Any] = {
+            **asdict(self),
+            "status": statuses[0] if len(statuses) == 1 else None,
+            "statuses": tuple(statuses) if len(statuses) > 1 else None,
+            "since": _moment(self.since, "--since", now),
+            "until": _moment(self.until, "--until", now),
+            "phase": self.phase and str(self.phase),
+            "roots": self.roots or None,
+            "min_duration": None if self.min_duration is None else parse_interval(self.min_duration),
+            "max_duration": None if self.max_duration is None else parse_interval(self.max_duration),
+        }
+        return Filter(**fields)
 
 
 def _moment(text: str | None, name: str, now: Micros) -> Micros | None:
@@ -242,7 +238,7 @@ def export(
         number = lines = 0
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
             async for job_id in _ids(engine, job_ids or [], which.filter(engine)):
-                history = await engine.scoped(tenant=which.tenant).jobs.history(job_id)
+                history = await engine.scoped(tenant=which.tenant_id).jobs.history(job_id)
                 for line in [history.as_dict()] if format is ExportFormat.JOB else history.published():
                     if connection.as_json:
                         target.write("," if lines else "[")

@@ -10,7 +10,6 @@ from detent.cli.options import option
 from detent.cli.output import list_view, print_line, relative_time
 from detent.core.job import Micros
 from detent.core.limits import Limit
-from detent.engine import Engine
 from detent.engine.reads import operations
 from detent.engine.reads.queue_state import state_text
 from detent.engine.reads.why import span
@@ -82,15 +81,7 @@ def pause(target: PauseTarget, audit: AuditOptions, connection: ConnectionOption
 def resume(target: PauseTarget, actor: ActorOptions, connection: ConnectionOptions) -> int:
     """Resume a paused queue, job type or tenant."""
     kind, name = target.kind_and_name()
-
-    async def act(engine: Engine) -> bool:
-        pauses = await engine.store.read(lambda tx: tx.pauses.list_pauses())
-        was_paused = any((kind, name) == (pause.kind, pause.name) for pause in pauses)
-        if was_paused:
-            await engine.limits.resume(kind, name, actor.scope())
-        return was_paused
-
-    was_paused = connection.run(act)
+    was_paused = connection.run(lambda engine: engine.limits.resume(kind, name, actor.scope()))
     message = f"{kind.replace('_', ' ')} {name} {'resumed' if was_paused else 'was not paused'}"
     connection.print_result({"kind": kind, "name": name, "paused": False, "was_paused": was_paused}, message)
     return 0 if was_paused else 1

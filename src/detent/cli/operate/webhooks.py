@@ -102,14 +102,14 @@ def remove(webhook: Reference, audit: AuditOptions, connection: ConnectionOption
 def pause(webhook: Reference, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Send nothing until it is resumed; events stay in the log."""
     paused = connection.run(lambda engine: engine.webhooks.pause(webhook, audit.scope()))
-    connection.print_result(webhook_view(paused), f"webhook {paused.name} paused")
+    connection.print_result(paused, f"webhook {paused['name']} paused")
 
 
 @group.command("resume")
 def resume(webhook: Reference, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Send again, also after Detent has disabled it."""
     resumed = connection.run(lambda engine: engine.webhooks.resume(webhook, audit.scope()))
-    connection.print_result(webhook_view(resumed), f"webhook {resumed.name} resumed")
+    connection.print_result(resumed, f"webhook {resumed['name']} resumed")
 
 
 @group.command("replay")

@@ -42,7 +42,7 @@ def verify_webhook(
     """
     lower = {name.lower(): value for name, value in headers.items()}
     message_id, sent_at = lower.get(WEBHOOK_ID, ""), lower.get(WEBHOOK_TIMESTAMP, "")
-    if not message_id or not sent_at.isdecimal() or abs(now - int(sent_at)) > tolerance_seconds:
+    if not message_id or not sent_at.isdecimal() or abs(now - float(sent_at)) > tolerance_seconds:
         return False
     expected = sign(secret, message_id, int(sent_at), body).encode()
     signatures = lower.get(WEBHOOK_SIGNATURE, "").split()

@@ -34,10 +34,14 @@ class Limits(Service):
         await audit(tx, scope, f"{kind}.pause", name)
 
     @writes
-    async def resume(self, tx: Tx, kind: str, name: str, scope: Scope) -> None:
+    async def resume(self, tx: Tx, kind: str, name: str, scope: Scope) -> bool:
+        """End a pause; False if there is none."""
         self._check_target(kind, name)
-        await tx.pauses.resume(kind, name)
-        await audit(tx, Scope(scope.actor), f"{kind}.resume", name)
+        is_paused = any((pause.kind, pause.name) == (kind, name) for pause in await tx.pauses.list_pauses())
+        if is_paused:
+            await tx.pauses.resume(kind, name)
+            await audit(tx, Scope(scope.actor), f"{kind}.resume", name)
+        return is_paused
 
     def _check_target(self, kind: str, name: str) -> None:
         if self.tenant is not None and (kind, name) != ("tenant", self.tenant):
@@ -84,7 +88,7 @@ class Limits(Service):
                 f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
             )
         await tx.limits.drop_limit(limit.id)
-        await audit(tx, scope, "limit.remove", limit.describe(), limit.tenant_id)
+        await audit(tx, scope, "limit.remove", limit.describe(), limit.tenant_id, limit.as_dict())
         return limit
 
     @operators_only

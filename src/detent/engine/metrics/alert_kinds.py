@@ -10,7 +10,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Loss, Micros
 from detent.core.times import SECOND
 from detent.core.webhooks.subscription import Webhook, WebhookState
-from detent.engine.reads.why import handles, is_live, serves, span
+from detent.engine.reads.why import live_workers, span
 from detent.engine.refusal import MOVE_REFUSED
 from detent.ports.claims import HeldJobs, Suspect
 from detent.ports.limits import Pause
@@ -84,12 +84,12 @@ class Readings:
 
     def unserved(self) -> list[tuple[Group, Micros]]:
         """Groups with due jobs that are not paused and that no live worker claims."""
-        live = [worker for worker in self.workers if is_live(worker, self.now)]
+        live = live_workers(self.workers, self.now)
         return [
             (group, oldest)
             for group, oldest in self.due
             if not self.is_paused(group.queue, group.job_type)
-            and not any(handles(w, group.job_type) and serves(w, group.queue) for w in live)
+            and not any(worker.can_run(group.queue, group.job_type) for worker in live)
         ]
 
     def waiting(self) -> dict[str, Micros]:

@@ -27,7 +27,7 @@ from detent.engine.reads.views import event_view, published
 from detent.engine.refusal import audit
 from detent.engine.runtime import Runtime, Service, reads, writes
 from detent.engine.submit.submission import check_name
-from detent.ports.tail import TailEvent, position_from
+from detent.ports.tail import START, TailEvent, position_from, position_within
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
 from detent.system.ids import new_secret
@@ -44,6 +44,8 @@ _KEPT = 10_000
 """Deliveries of one webhook that are kept after they ended."""
 GONE = 410
 """The HTTP status with which a receiver ends its subscription."""
+NOT_FOUND = 404
+"""Stands for the status of an attempt that was not sent, because its event is gone: the receiver is not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,15 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The result of one request. error None: it was delivered. status: of the HTTP response, None without one."""
+    """The result of one request. error None: it was delivered. status: of the HTTP response, None without one.
+
+    retry_after: seconds for which the receiver asked not to be called.
+    """
 
     delivery: Delivery
     error: str | None = None
     status: int | None = None
+    retry_after: int | None = None
 
     @property
     def blames_receiver(self) -> bool:
@@ -95,14 +101,11 @@ class Webhooks(Service):
 
     @reads
     async def list(self, tx: Tx) -> builtins.list[operations.Webhook]:
-        visible = [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)]
-        pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in visible])
-        return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in visible]
+        return await _views(tx, [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)])
 
     @reads
     async def get(self, tx: Tx, reference: str) -> operations.Webhook:
-        webhook = await self._find(tx, reference)
-        return webhook_view(webhook, (await tx.webhooks.pending_deliveries([webhook.id])).get(webhook.id, 0))
+        return await _view(tx, await self._find(tx, reference))
 
     @writes
     async def add(self, tx: Tx, request: WebhookRequest, scope: Scope) -> tuple[Webhook, str]:
@@ -156,11 +159,12 @@ class Webhooks(Service):
             after = replace(after, failures=0, failing_since=None, retry_at=None, last_error=None)
             await tx.webhooks.change_webhook(after)
             await tx.webhooks.make_due(after.id)
+        if before.payloads and not after.payloads:
+            await tx.alerts.clear_bodies(after.id)
         changed = [name for name in _EDITABLE if getattr(after, name) != getattr(before, name)]
         values = {name: getattr(after, name) for name in changed if name != "secret"}
         await self._audit(tx, scope, "webhook.edit", after, {"changed": changed, **values})
-        pending = await tx.webhooks.pending_deliveries([after.id])
-        return webhook_view(after, pending.get(after.id, 0)), after.secret if "secret" in changed else None
+        return await _view(tx, after), after.secret if "secret" in changed else None
 
     def _checked_fields(self, request: WebhookRequest, others: Iterable[Webhook]) -> dict[str, Any]:
         """The fields of a webhook that the request determines, but for `tenant_id` and `payloads`."""
@@ -189,22 +193,22 @@ class Webhooks(Service):
         return webhook
 
     @writes
-    async def pause(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+    async def pause(self, tx: Tx, reference: str, scope: Scope) -> operations.Webhook:
         """Send nothing until it is resumed; events are kept in the log meanwhile."""
         webhook = replace(await self._find(tx, reference), state=WebhookState.PAUSED)
         await tx.webhooks.change_webhook(webhook)
         await self._audit(tx, scope, "webhook.pause", webhook)
-        return webhook
+        return await _view(tx, webhook)
 
     @writes
-    async def resume(self, tx: Tx, reference: str, scope: Scope) -> Webhook:
+    async def resume(self, tx: Tx, reference: str, scope: Scope) -> operations.Webhook:
         """Send again, beginning with what was kept; also after it was disabled."""
         found = await self._find(tx, reference)
         webhook = replace(found, state=WebhookState.ACTIVE, failures=0, failing_since=None, retry_at=None)
         await tx.webhooks.change_webhook(webhook)
         await tx.webhooks.make_due(webhook.id)
         await self._audit(tx, scope, "webhook.resume", webhook)
-        return webhook
+        return await _view(tx, webhook)
 
     @writes
     async def replay(
@@ -224,7 +228,8 @@ class Webhooks(Service):
             raise InvalidInput(message, code="WEBHOOK_REPLAY_INVALID")
         replayed: int | None = None
         if after is not None:
-            await tx.webhooks.move_webhook(webhook.id, str(position_from(after)))
+            position = position_within(after, await tx.log.tail_end())
+            await tx.webhooks.move_webhook(webhook.id, str(position))
         elif delivery is not None:
             replayed = await tx.webhooks.replay_deliveries(webhook.id, 0, delivery)
             if not replayed:
@@ -249,7 +254,8 @@ class Webhooks(Service):
     async def _find(self, tx: Tx, reference: str) -> Webhook:
         """The webhook with this id, or the only visible one with this name."""
         visible = [webhook for webhook in await tx.webhooks.list_webhooks() if self._sees(webhook)]
-        found = [webhook for webhook in visible if reference in (webhook.id, webhook.name)]
+        found = [webhook for webhook in visible if webhook.id == reference]
+        found = found or [webhook for webhook in visible if webhook.name == reference]
         if len(found) != 1:
             problem = f"the name {reference!r} is not unique; use the id" if found else f"no webhook {reference!r}"
             raise NotFound(f"{problem}; `detent webhooks list` lists them", code="WEBHOOK_NOT_FOUND")
@@ -348,6 +354,21 @@ def _deliveries(runtime: Runtime, webhook: Webhook, events: Iterable[TailEvent])
         yield Delivery(delivery_id(webhook.id, event), message[0], job.id, webhook.id, text, 0, 0)
 
 
+async def read_body(runtime: Runtime, webhook: Webhook, delivery: Delivery) -> str | None:
+    """The body of a delivery. One that was cleared because the webhook lost its payloads is made again from the log;
+    None if the event was deleted or does not match the webhook any more."""
+    if delivery.body != "null":
+        return delivery.body
+
+    async def read(tx: Tx) -> list[TailEvent]:
+        jobs = await tx.jobs.lock([delivery.subject])
+        events = await tx.log.events(delivery.subject)
+        return [TailEvent(START, event, job) for job in jobs.values() for event in events]
+
+    remade = _deliveries(runtime, webhook, await runtime.store.read(read))
+    return next((each.body for each in remade if each.id == delivery.id), None)
+
+
 async def due_webhooks(runtime: Runtime) -> builtins.list[Webhook]:
     """Active webhooks that have due deliveries and do not pause after a failure."""
 
@@ -392,7 +413,12 @@ def _next_attempt(attempt: Attempt, limits: WebhookLimits, now: Micros) -> Micro
     too_old = now - delivery.created_at >= limits.max_age_seconds * SECOND
     if attempt.error is None or delivery.attempts >= limits.max_attempts or too_old:
         return None
-    return now + int(Backoff(_FIRST_PAUSE, _LONGEST_RETRY, failures=delivery.attempts - 1).seconds * SECOND)
+    pause = Backoff(_FIRST_PAUSE, _LONGEST_RETRY, failures=delivery.attempts - 1).seconds
+    return now + int(max(pause, _requested_pause([attempt])) * SECOND)
+
+
+def _requested_pause(attempts: Iterable[Attempt]) -> float:
+    return min(max(attempt.retry_after or 0 for attempt in attempts), _LONGEST_RETRY)
 
 
 def _after_attempts(webhook: Webhook, attempts: Sequence[Attempt], limits: WebhookLimits, now: Micros) -> Webhook:
@@ -406,7 +432,7 @@ def _after_attempts(webhook: Webhook, attempts: Sequence[Attempt], limits: Webho
         webhook,
         failures=webhook.failures + 1,
         failing_since=since,
-        retry_at=now + int(pause * SECOND),
+        retry_at=now + int(max(pause, _requested_pause(bad)) * SECOND),
         last_error=(bad[-1].error or "")[:500],
     )
     gone = any(attempt.status == GONE for attempt in bad)
@@ -425,6 +451,15 @@ async def clean_up(runtime: Runtime) -> None:
                 await tx.webhooks.put_webhook(replace(webhook, old_secret=None, old_secret_until=None))
 
     await runtime.store.write(act)
+
+
+async def _view(tx: Tx, webhook: Webhook) -> operations.Webhook:
+    return (await _views(tx, [webhook]))[0]
+
+
+async def _views(tx: Tx, webhooks: Sequence[Webhook]) -> list[operations.Webhook]:
+    pending = await tx.webhooks.pending_deliveries([webhook.id for webhook in webhooks])
+    return [webhook_view(webhook, pending.get(webhook.id, 0)) for webhook in webhooks]
 
 
 def webhook_view(webhook: Webhook, backlog: int = 0) -> operations.Webhook:

@@ -98,6 +98,7 @@ class Queue(JobNumbers):
     job_types: list[str]
     workers: Annotated[int, "Number of live workers that serve the queue."]
     paused: Pause | None
+    paused_by: Annotated[list[Pause], "The paused types of a queue in the state paused."]
 
 
 class JobType(JobNumbers):
@@ -110,6 +111,7 @@ class JobType(JobNumbers):
     queues: list[str]
     workers: Annotated[int, "Number of live workers that run the type."]
     paused: Pause | None
+    paused_by: Annotated[list[Pause], "The paused queues of a type in the state paused."]
 
 
 class DeclaredType(TypedDict):
@@ -128,8 +130,8 @@ class JobKind(JobNumbers):
     job_type: str
 
 
-class RunningJob(TypedDict):
-    """A job that a worker runs now."""
+class LeasedJob(TypedDict):
+    """A job and the worker that holds it."""
 
     id: str
     contract: str
@@ -139,6 +141,11 @@ class RunningJob(TypedDict):
     worker: str
     execution_no: int
     since: Annotated[Timestamp, "When this execution started."]
+
+
+class RunningJob(LeasedJob):
+    """A job that a worker runs now."""
+
     progress: ProgressReport | None
 
 
@@ -301,17 +308,9 @@ class StatsResponse(TypedDict):
     at: Timestamp
 
 
-class HeldJob(TypedDict):
+class HeldJob(LeasedJob):
     """A job that a worker holds."""
 
-    id: str
-    worker: str
-    contract: str
-    queue: str
-    job_type: str
-    tenant_id: str
-    execution_no: int
-    since: Annotated[Timestamp, "When this execution started."]
     lease_until: Timestamp
 
 

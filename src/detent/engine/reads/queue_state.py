@@ -1,18 +1,17 @@
 """The state of a queue or job type: one function decides it for REST, the command line and the pages."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from detent.core.job import Micros
 from detent.core.limits import JobKind, Limit, Meter
 from detent.ports.limits import Pause
-from detent.ports.listing import Backlog, WorkerRow
+from detent.ports.listing import Backlog
 
-from .why import NOT_CLAIMING, is_live
+from .operations import StateName
+from .why import LiveWorker
 
-StateName = Literal["active", "idle", "paused", "draining", "no_worker", "at_limit"]
 _SHARED_SCOPES = (None, "queue", "job_type")
 
 
@@ -21,44 +20,6 @@ class FullLimit(NamedTuple):
 
     limit: Limit
     subject: str
-
-
-@dataclass(frozen=True, slots=True)
-class LiveWorker:
-    """A live worker with its queues and types as sets: `WorkerRow` has them as JSON."""
-
-    row: WorkerRow
-    job_types: frozenset[str]
-    queues: frozenset[str] | None
-
-    def named(self, by: str) -> frozenset[str]:
-        """The queues or job types that it was started with."""
-        return self.job_types if by == "job_type" else self.queues or frozenset()
-
-    def serves(self, by: str, name: str) -> bool:
-        return (by == "queue" and self.queues is None) or name in self.named(by)
-
-    @property
-    def abilities(self) -> tuple[object, ...]:
-        """Equal for workers that differ in nothing that decides the state of a queue."""
-        return self.job_types, self.queues, self.claims
-
-    def can_run(self, kind: Backlog) -> bool:
-        return self.serves("job_type", kind.job_type) and self.serves("queue", kind.queue)
-
-    @property
-    def claims(self) -> bool:
-        return self.row.state not in NOT_CLAIMING
-
-
-def live_workers(rows: Iterable[WorkerRow], now: Micros) -> list[LiveWorker]:
-    return [
-        LiveWorker(
-            row, frozenset(json.loads(row.job_types)), None if row.queues is None else frozenset(json.loads(row.queues))
-        )
-        for row in rows
-        if is_live(row, now)
-    ]
 
 
 def full_limits(
@@ -118,7 +79,7 @@ def state_of(
     ]
     if open_rows and not running:
         return QueueState("paused")
-    capable = {id(row): [worker for worker in workers if worker.can_run(row)] for row in running}
+    capable = {id(row): [worker for worker in workers if worker.can_run(row.queue, row.job_type)] for row in running}
     unserved = [row for row in running if not capable[id(row)] and (row.due or row.later)]
     limits = {id(row): [f.limit for f in full if f.limit.subject(_kind(row)) == f.subject] for row in running}
     due = [row for row in running if row.due]

@@ -9,6 +9,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, cast, get_args
 
+from detent.core.contract.model import Phase
 from detent.core.options.job_options import JobKeys, RunOptions
 from detent.core.options.option import REST, options_of
 from detent.core.times import iso
@@ -20,6 +21,9 @@ T = TypeVar("T")
 TIME = object()
 """Marks a time, which rows have in microseconds."""
 Timestamp = Annotated[str, TIME]
+PhaseName = Literal["claimable", "leased", "blocked", "final"]
+assert set(get_args(PhaseName)) == {str(phase) for phase in Phase}
+DeadLetterState = Literal["open", "requeued", "discarded"]
 
 
 def show(answer: type[T], row: object, **values: object) -> T:
@@ -70,8 +74,7 @@ class Job(TypedDict):
     contract: Annotated[str, "Name of the contract, which defines the statuses and legal transitions."]
     status: Annotated[str, "A status of the contract."]
     phase: Annotated[
-        Literal["claimable", "leased", "blocked", "final"],
-        "Kind of status: claimable (queued), leased (running), blocked (waiting) or final (finished).",
+        PhaseName, "Kind of status: claimable (queued), leased (running), blocked (waiting) or final (finished)."
     ]
     version: Annotated[int, "Number of status changes so far."]
     due_at: Annotated[Timestamp | None, "When it may be claimed, or when its wait times out."]
@@ -256,7 +259,7 @@ class DeadLetter(TypedDict):
     payload_json: Annotated[Any, "Null if the token may not see payloads."]
     context_json: Annotated[Any, "Null if the token may not see payloads."]
     retry_count: int
-    status: Literal["open", "requeued", "discarded"]
+    status: DeadLetterState
     first_failed_at: Timestamp
     created_at: Timestamp
     updated_at: Timestamp

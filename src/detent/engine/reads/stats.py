@@ -18,10 +18,10 @@ from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import StatusCount, Tx
 
 from . import operations
-from .queue_state import FullLimit, LiveWorker, QueueState, full_limits, live_workers, state_of
+from .queue_state import FullLimit, QueueState, full_limits, state_of
 from .responses import show
 from .views import progress_view
-from .why import is_live
+from .why import LiveWorker, is_live, live_workers
 
 _MAX_RUNNING = 100
 _MAX_HELD = 10_000
@@ -93,6 +93,11 @@ class Stats:
             unserved: sorted({getattr(row, other) for row in state.unserved}),
             "limited_by": [limit_view(limit) for limit in state.limited_by],
             "paused": show(operations.Pause, pause) if pause else None,
+            "paused_by": [
+                show(operations.Pause, one)
+                for one in self.pauses
+                if state.name == "paused" and one.kind == other and one.name in {getattr(row, other) for row in rows}
+            ],
         }
 
 

@@ -48,7 +48,7 @@ class Snapshot:
     job: Job
     contract: Contract
     pauses: list[Pause]
-    live: list[WorkerRow]
+    live: "list[LiveWorker]"
     ahead: int
     notes: list[Note]
     meters: list[MeterUse]
@@ -66,7 +66,7 @@ class Snapshot:
 async def read_snapshot(tx: Tx, runtime: Runtime, job: Job) -> Snapshot:
     contract, payloads = runtime.contract(job.contract), runtime.payloads
     pauses = await tx.pauses.list_pauses()
-    live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
+    live = live_workers(await tx.workers.list_workers(), tx.now)
     ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
     notes = [note for _, note in reversed(await tx.log.last_notes(job.id, _MAX_READ))]
     progress = (await tx.output.progress_of([job.id])).get(job.id) if job.phase is Phase.LEASED else None
@@ -114,13 +114,39 @@ def queues_of(worker: WorkerRow) -> list[str] | None:
     return None if worker.queues is None else [str(name) for name in json.loads(worker.queues)]
 
 
-def handles(worker: WorkerRow, job_type: str) -> bool:
-    return job_type in types_of(worker)
+@dataclass(frozen=True, slots=True)
+class LiveWorker:
+    """A live worker with its queues and types as sets: `WorkerRow` has them as JSON."""
+
+    row: WorkerRow
+    job_types: frozenset[str]
+    queues: frozenset[str] | None
+
+    def named(self, by: str) -> frozenset[str]:
+        """The queues or job types that it was started with."""
+        return self.job_types if by == "job_type" else self.queues or frozenset()
+
+    def serves(self, by: str, name: str) -> bool:
+        return (by == "queue" and self.queues is None) or name in self.named(by)
+
+    @property
+    def abilities(self) -> tuple[object, ...]:
+        """Equal for workers that differ in nothing that decides the state of a queue."""
+        return self.job_types, self.queues, self.claims
+
+    def can_run(self, queue: str, job_type: str) -> bool:
+        return self.serves("job_type", job_type) and self.serves("queue", queue)
+
+    @property
+    def claims(self) -> bool:
+        return self.row.state not in NOT_CLAIMING
 
 
-def serves(worker: WorkerRow, queue: str) -> bool:
-    names = queues_of(worker)
-    return names is None or queue in names
+def live_workers(rows: Iterable[WorkerRow], now: Micros) -> list[LiveWorker]:
+    live = [(row, queues_of(row)) for row in rows if is_live(row, now)]
+    return [
+        LiveWorker(row, frozenset(types_of(row)), None if queues is None else frozenset(queues)) for row, queues in live
+    ]
 
 
 def _finished(snapshot: Snapshot) -> Iterator[Why]:
@@ -139,8 +165,8 @@ def _traceback(snapshot: Snapshot) -> dict[str, str]:
 
 def _leased(snapshot: Snapshot) -> Iterator[Why]:
     job, now = snapshot.job, snapshot.now
-    live = any(worker.id == job.worker for worker in snapshot.live)
-    details: dict[str, Any] = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": live}
+    holder = [worker.row for worker in snapshot.live if worker.row.id == job.worker]
+    details: dict[str, Any] = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": bool(holder)}
     details["sweeping"] = bool(snapshot.live)
     if snapshot.progress is not None and snapshot.progress.execution_no == job.execution_no:
         details["progress"] = {"share": snapshot.progress.share, "message": snapshot.progress.message}
@@ -148,10 +174,12 @@ def _leased(snapshot: Snapshot) -> Iterator[Why]:
         expired = f"the lease of worker {job.worker} expired {ago(now, job.lease_until)}"
         yield Why("LEASE_EXPIRED", f"{expired}; {_sweep(snapshot, 'takes the job back')}", details)
     else:
-        dead = "" if live else "; this worker sends no heartbeats, so the job will be taken back when its lease expires"
+        dead = (
+            "" if holder else "; this worker sends no heartbeats, so the job will be taken back when its lease expires"
+        )
         until = moment(now, job.lease_until)
         yield Why("HELD", f"worker {job.worker} runs it, its lease lasts until {until}{dead}", details)
-        yield from _blocked_loop(snapshot, [worker for worker in snapshot.live if worker.id == job.worker])
+        yield from _blocked_loop(snapshot, holder)
     yield from _cancel_requested(snapshot)
 
 
@@ -335,35 +363,35 @@ def _sweep(snapshot: Snapshot, effect: str) -> str:
 def _no_worker(snapshot: Snapshot) -> Iterator[Why]:
     """No live worker at all, none for the job type, none for the queue, none for both, or they claim no more jobs."""
     job, live = snapshot.job, snapshot.live
-    types = sorted({name for worker in live for name in types_of(worker)})
-    queues = sorted({name for worker in live for name in queues_of(worker) or ()})
+    types = sorted({name for worker in live for name in worker.job_types})
+    queues = sorted({name for worker in live for name in worker.queues or ()})
     details: dict[str, Any] = {"live_workers": len(live), "live_types": types, "live_queues": queues}
     handled, served = f"; live workers handle {_joined(types)}", f"; live workers serve {_joined(queues)}"
     if not snapshot.all_tenants:
         details, handled, served = {}, "", ""
     if not live:
         yield Why("NO_WORKER", "no worker is live; start one with `detent worker APP`", details)
-    elif not any(handles(worker, job.job_type) for worker in live):
+    elif not any(worker.serves("job_type", job.job_type) for worker in live):
         yield Why("NO_WORKER_FOR_TYPE", f"no live worker handles the job type {job.job_type!r}{handled}", details)
-    elif not any(serves(worker, job.queue) for worker in live):
+    elif not any(worker.serves("queue", job.queue) for worker in live):
         yield Why("NO_WORKER_FOR_QUEUE", f"no live worker serves the queue {job.queue!r}{served}", details)
     elif not (suitable := _suitable_workers(snapshot)):
         sentence = f"no live worker both handles the job type {job.job_type!r} and serves the queue {job.queue!r}"
         yield Why("NO_WORKER_FOR_BOTH", sentence, details)
     elif not _capable_workers(snapshot):
-        ids = [worker.id for worker in suitable] if snapshot.all_tenants else []
+        ids = [worker.row.id for worker in suitable] if snapshot.all_tenants else []
         names = f": {_joined(ids)}" if ids else ""
         sentence = f"all live workers that could run it are draining or stopping{names}; start another one"
         yield Why("WORKERS_DRAINING", sentence, {**details, "workers": ids})
 
 
-def _suitable_workers(snapshot: Snapshot) -> list[WorkerRow]:
+def _suitable_workers(snapshot: Snapshot) -> list[LiveWorker]:
     job = snapshot.job
-    return [worker for worker in snapshot.live if handles(worker, job.job_type) and serves(worker, job.queue)]
+    return [worker for worker in snapshot.live if worker.can_run(job.queue, job.job_type)]
 
 
 def _capable_workers(snapshot: Snapshot) -> list[WorkerRow]:
-    return [worker for worker in _suitable_workers(snapshot) if worker.state not in NOT_CLAIMING]
+    return [worker.row for worker in _suitable_workers(snapshot) if worker.claims]
 
 
 _REASONS = {Phase.FINAL: _finished, Phase.LEASED: _leased, Phase.BLOCKED: _blocked, Phase.CLAIMABLE: _claimable}

@@ -10,7 +10,7 @@ from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, QuotaExceeded, StoreUnavailable
-from detent.core.job import Micros
+from detent.core.job import Job, Micros
 from detent.engine import Submission
 from detent.ports.listing import Filter
 from detent.ports.stream import Delivery, StreamUnavailable
@@ -190,13 +190,25 @@ class Operator(Client):
         return job_ids[-1 - self.random.randrange(min(len(job_ids), 12))]
 
     async def _signal(self, job_id: str) -> None:
+        data = {"by": self.name}
         for _ in range(self.random.choice((1, 1, 2))):
-            await self.call_with_retries(lambda: self.engine.jobs.signal(job_id, SIGNAL, self.scope, {"by": self.name}))
+            result = await self.call_with_retries(lambda: self.engine.jobs.signal(job_id, SIGNAL, self.scope, data))
+            if isinstance(result, tuple):
+                job, is_first = result
+                self.simulation.monitor.check_signalled(job, SIGNAL, data, is_first=is_first)
+
+    async def _change(self, change: Callable[[], Coroutine[Any, Any, Job]]) -> Job | None:
+        """The changed job; None if the call was refused or failed."""
+        result = await self.call_with_retries(change)
+        if not isinstance(result, Job):
+            return None
+        self.simulation.monitor.check_changed(result)
+        return result
 
     async def _cancel(self, job_id: str) -> None:
         if self.random.random() < 0.6:
             force = self.random.random() < 0.3
-            await self.call_with_retries(lambda: self.engine.jobs.cancel(job_id, self.scope, force=force))
+            await self._change(lambda: self.engine.jobs.cancel(job_id, self.scope, force=force))
 
     async def _cancel_ended(self, job_id: str) -> None:
         monitor = self.simulation.monitor
@@ -206,14 +218,15 @@ class Operator(Client):
 
     async def _abort(self, job_id: str) -> None:
         if self.random.random() < 0.5:
-            await self.call_with_retries(lambda: self.engine.jobs.abort(job_id, self.scope))
+            await self._change(lambda: self.engine.jobs.abort(job_id, self.scope))
 
     async def _decide(self, job_id: str) -> None:
         decide = self.engine.approvals.approve if self.random.random() < 0.7 else self.engine.approvals.reject
-        await self.call_with_retries(lambda: decide(job_id, self.scope))
+        if job := await self._change(lambda: decide(job_id, self.scope)):
+            self.simulation.monitor.check_voted(job, self.name)
 
     async def _reopen(self, job_id: str) -> None:
-        await self.call_with_retries(lambda: self.engine.jobs.reopen(job_id, self.scope))
+        await self._change(lambda: self.engine.jobs.reopen(job_id, self.scope))
 
     async def _pause(self, job_id: str) -> None:
         """Pause a queue for a while, and cancel or abort jobs that rest in the meantime."""

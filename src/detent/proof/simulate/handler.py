@@ -24,6 +24,8 @@ TOKEN_FIELD = "told_by"
 """Field of results and step results that holds the token under which the handler ran."""
 TOKEN_PREFIX = "told by "
 """Precedes that token in error messages."""
+SOON = ", soon"
+"""Ends the message of a retry whose handler chooses the delay."""
 _SLICES = 4
 _LONG_SECONDS = 0.5
 _SLOW_SECONDS = 1.7
@@ -35,7 +37,7 @@ DEADLINE_SECONDS = 25.0
 CHILDREN = 2
 _OUTCOMES: dict[str, Callable[[str], Exception]] = {
     "retry": Retry,
-    "retry soon": partial(Retry, after=RETRY_SOON_SECONDS),
+    "retry soon": lambda message: Retry(message + SOON, after=RETRY_SOON_SECONDS),
     "fail": partial(Fail, code=HOPELESS),
     "snooze": lambda _: Snooze(1.0),
     "cancel": Cancel,
@@ -76,15 +78,18 @@ async def work(
                 await ctx.step("slice", partial(_token_of, ctx, f"slice#{number + 1}" if number else "slice"))
         if act in _OUTCOMES:
             raise _OUTCOMES[act](message)
-        if act == "wait":
-            await ctx.wait_for(SIGNAL, timeout=20.0)
-        if act == "wait long":
-            await ctx.wait_for(SIGNAL)
+        if act in _WAITS:
+            data = await ctx.wait_for(SIGNAL, timeout=_WAITS[act])
+            _check_received(ctx, ctx.job_id, _SIGNAL_DATA, data)
         if act == "sleep":
             await ctx.sleep(3.0)
         if question:
-            await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
-        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
+            decision = await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
+            _check_received(ctx, ctx.job_id, _APPROVED, decision.approved)
+        results = await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
+        for child, child_result in zip(children, results, strict=True):
+            if not isinstance(child_result, ChildFailed):
+                _check_received(ctx, child.id, _RESULT, child_result)
         if steps:
             result["last"] = await ctx.step("last", partial(_token_of, ctx, "last"))
     except ChildFailed:
@@ -92,6 +97,18 @@ async def work(
     except (QuotaExceeded, StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{message}: {type(error).__name__}") from None
     return result
+
+
+_WAITS = {"wait": 20.0, "wait long": None}
+_SIGNAL_DATA = f"SELECT data FROM detent_signals WHERE job_id = ? AND name = '{SIGNAL}'"
+_APPROVED = (
+    "SELECT iif(decision = 'approve', 'true', 'false') FROM detent_approvals WHERE job_id = ? AND decision IS NOT NULL"
+)
+_RESULT = "SELECT result FROM detent_job_list WHERE id = ? AND result IS NOT NULL"
+
+
+def _check_received(ctx: Context, job_id: str, query: str, value: Any) -> None:
+    ctx._engine.store.check_received(job_id, query, value)  # type: ignore[attr-defined]
 
 
 def _token_of(ctx: Context, name: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.job import TIMEOUT_GRACE, Micros
+from detent.core.job import APPROVAL, TIMEOUT_GRACE, Job, Micros
 from detent.core.limits import JobKind, Limit
 from detent.core.retry import deterministic_jitter
 from detent.engine import Submission
@@ -20,7 +20,7 @@ from detent.proof.verify.fold import ContractTable
 from detent.proof.verify.limits import LimitCheck, Step
 from detent.proof.verify.rules import Finding
 
-from .handler import RETRY_SOON_SECONDS, TOKEN_FIELD, TOKEN_PREFIX
+from .handler import RETRY_SOON_SECONDS, SOON, TOKEN_FIELD, TOKEN_PREFIX
 from .job_rules import check_order, check_retry, check_wake, is_suspect, move_of
 from .loop import SECOND
 from .related_jobs import RelatedJobsMonitor
@@ -104,7 +104,7 @@ class InvariantMonitor:
                 self.report(job_id, "lease.long", f"its lease ends {lease_until - longest} µs after its timeout")
 
     def _check_deleted(self) -> None:
-        """Only jobs that ended long enough ago are deleted."""
+        """Only jobs that ended long enough ago are deleted, and none with an open dead letter."""
         if self._keep is None:
             return
         stored = {job_id for (job_id,) in self._connection.execute("SELECT id FROM detent_jobs")}
@@ -113,6 +113,8 @@ class InvariantMonitor:
             self._deleted.add(job_id)
             if row.phase != Phase.FINAL or (row.finished_at or 0) + self._keep > self._clock.highest:
                 self.report(job_id, "prune.early", f"deleted while it was {row.status}, ended at {row.finished_at}")
+            if row.dlq_id is not None and row.dlq_id not in self._related_jobs.closed:
+                self.report(job_id, "prune.dead-letter", f"deleted with its open dead letter {row.dlq_id}")
 
     def _check_job(self, job_id: str, new_events: list[EventRow]) -> None:
         rows: Any = self._connection.execute(JOBS_QUERY + " WHERE id = ?", (job_id,)).fetchall()
@@ -180,6 +182,8 @@ class InvariantMonitor:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
         findings = [*check_retry(contract, before, event, move)]
         if move is Move.WAKE:
+            if reason in ("timeout", "expired") and (before.due_at or 0) > self._clock.highest:
+                self.report(event.job_id, "wake.early", f"its wait timed out before {before.due_at}", event.seq)
             findings += check_wake(self._connection, before, event)
             findings += self._related_jobs.check_wake(event.job_id)
         if move is Move.CLAIM and not contract.uses_stream:  # a message is delivered anyway
@@ -192,12 +196,14 @@ class InvariantMonitor:
             self._check_backoff(before, event)
 
     def _check_backoff(self, before: JobRow, event: EventRow) -> None:
-        """A retry waits as long as the backoff of its contract says, or as its handler says."""
-        backoff = self._contracts[before.contract].retry.backoff
-        delay = backoff.delay_ms(event.job_id, event.retries + 1, deterministic_jitter) * 1_000
-        waits = json.loads(event.data or "{}").get("due_at", event.at) - event.at
-        if waits not in (delay, int(RETRY_SOON_SECONDS * SECOND)):
-            detail = f"retry {event.retries + 1} is due after {waits} µs, its backoff is {delay} µs"
+        """A retry waits as long as its handler says, if the contract allows that, or as the backoff says."""
+        rule, data = self._contracts[before.contract].retry, json.loads(event.data or "{}")
+        delay = rule.backoff.delay_ms(event.job_id, event.retries + 1, deterministic_jitter) * 1_000
+        if (data.get("error_message") or "").endswith(SOON) and not rule.frozen:
+            delay = int(RETRY_SOON_SECONDS * SECOND)
+        waits = data.get("due_at", event.at) - event.at
+        if waits != delay:
+            detail = f"retry {event.retries + 1} is due after {waits} µs, it must wait {delay} µs"
             self.report(event.job_id, "retry.delay", detail, event.seq)
 
     def _check_settling_token(self, row: JobRow, new_events: list[EventRow]) -> None:
@@ -287,6 +293,27 @@ class InvariantMonitor:
         if submission.hold and move_of(self._tables[self._rows[job_id].contract], log[0]) is not Move.HOLD:
             self.report(job_id, "submit.differs", f"submitted to be held, its first event is {log[0].event}")
 
+    def check_changed(self, job: Job) -> None:
+        """What an operator has changed is stored as the call returned it, unless the job was changed again since."""
+        for version, status, request in self._connection.execute(_CHANGED, (job.id,)):
+            forgotten = job.cancel_requested is not None and request != job.cancel_requested
+            if version < job.version or (version == job.version and (status != job.status or forgotten)):
+                detail = f"a call returned {job.status}, version {job.version}; it is {status}, version {version}"
+                self.report(job.id, "change.lost", detail)
+
+    def check_signalled(self, job: Job, name: str, data: Any, *, is_first: bool) -> None:
+        """An acknowledged signal is stored, with its data if it is the first of its name."""
+        if job.id in self._deleted:
+            return
+        stored = [json.loads(row[0]) for row in self._connection.execute(_SIGNALLED, (job.id, name))]
+        if not stored or (is_first and stored != [data]):
+            self.report(job.id, "signal.lost", f"signal {name!r} was sent with {data}, stored is {stored}")
+
+    def check_voted(self, job: Job, person: str) -> None:
+        """A vote that did not decide is stored."""
+        if job.wait_kind == APPROVAL and not list(self._connection.execute(_VOTED, (job.id, job.wait_name, person))):
+            self.report(job.id, "vote.lost", f"the vote of {person} was acknowledged, and is not stored")
+
     def check_claimed(self, claimed: Claimed) -> None:
         """A worker receives the payload and the tenant of the job that it claimed, and whether it is a suspect."""
         received = (claimed.payload, claimed.tenant_id, claimed.queue, claimed.job_type, claimed.timeout_ms)
@@ -375,6 +402,9 @@ _AWAITS_SIGNAL = (
     " AND wait_kind NOT IN ('approval', 'children')"
 )
 _SUBMITTED = "SELECT payload, max_retries, queue, tenant_id, priority, timeout_ms FROM detent_job_list WHERE id = ?"
+_CHANGED = "SELECT version, status, cancel_requested FROM detent_job_list WHERE id = ?"
+_SIGNALLED = "SELECT data FROM detent_signals WHERE job_id = ? AND name = ?"
+_VOTED = "SELECT 1 FROM detent_votes WHERE job_id = ? AND name = ? AND person = ?"
 _CLAIMED = "SELECT payload, tenant_id, queue, job_type, timeout_ms FROM detent_job_list WHERE id = ?"
 _KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
 _STEPS = (

@@ -27,7 +27,8 @@ class RelatedJobsMonitor:
         self._contracts = contracts
         self._awaited: dict[str, list[tuple[str, str]]] = {}
         """parent id -> (child id, when it wakes the parent) of each child that has not ended"""
-        self._closed: dict[str, tuple[str, str | None]] = {}
+        self.closed: dict[str, tuple[str, str | None]] = {}
+        """dead letter id -> (status, id of the new job), of those that are not open any more"""
 
     def check_commit(self) -> Iterator[BrokenRule]:
         for parent_id, child_id in self._connection.execute(_MISSED, (str(Phase.FINAL), str(Phase.BLOCKED))):
@@ -54,7 +55,7 @@ class RelatedJobsMonitor:
     def _check_dead_letters(self) -> Iterator[BrokenRule]:
         """A dead letter is requeued or discarded once."""
         for dlq_id, job_id, status, new_id in self._connection.execute(_CLOSED):
-            before = self._closed.setdefault(dlq_id, (status, new_id))
+            before = self.closed.setdefault(dlq_id, (status, new_id))
             if before != (status, new_id):
                 yield job_id, "dead-letter.twice", f"dead letter {dlq_id} was {before}, it is {(status, new_id)}"
 

@@ -125,7 +125,7 @@ class Simulation:
         for job_id, times in self.store.effects.items():
             if times > 1:
                 self.monitor.report(job_id, "once.twice", f"a once was executed {times} times")
-        for finding in self.store.wrong_step_calls:
+        for finding in self.store.handler_findings:
             self.monitor.report(*finding)
         if not self._has_violation():
             self.monitor.final_check(self._healed_at)
@@ -416,7 +416,7 @@ class SimulatedStore(ControlledStore):
     def __init__(self, simulation: Simulation, process: Process) -> None:
         super().__init__(simulation.clock, simulation.hooks)
         self.simulation, self.process = simulation, process
-        self.effects, self.wrong_step_calls = simulation.store.effects, simulation.store.wrong_step_calls
+        self.effects, self.handler_findings = simulation.store.effects, simulation.store.handler_findings
         self.max_batches_in_flight = simulation.config.batches_in_flight
         self._watches: list[SimulatedWatch] = []
 

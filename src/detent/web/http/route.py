@@ -30,6 +30,7 @@ from detent.web.openapi.schemas import (
     ROLES,
     ReasonRequest,
     is_list_type,
+    item_type,
     list_model,
     list_signature,
     model_of,
@@ -150,8 +151,8 @@ class ApiRoute(APIRoute):
             raise TypeError(f"{self.path} declares no power; create it with Router.route_for")
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
-        self.keeps_answer = self.needs not in _NOT_KEPT and "/tokens" not in self.path
-        if "POST" in (self.methods or ()) and self.keeps_answer and self.openapi_extra is not None:
+        self.keeps_answer = self.methods == {"POST"} and self.needs not in _NOT_KEPT and "/tokens" not in self.path
+        if self.keeps_answer and self.openapi_extra is not None:
             self.openapi_extra.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
         self._query_parameters = _query_parameters(self) if self.include_in_schema else None
         """Name -> whether it may be repeated. None for pages, whose parameters are for their scripts."""
@@ -217,7 +218,7 @@ class ApiRoute(APIRoute):
         for name in _PRECONDITIONS:
             if name in request.headers:
                 raise InvalidInput(f"this endpoint checks no precondition; leave out {name}", field=name)
-        if request.method == "POST" and not self.keeps_answer and "idempotency-key" in request.headers:
+        if request.method not in SAFE and not self.keeps_answer and "idempotency-key" in request.headers:
             message = "this endpoint does not repeat answers; leave out Idempotency-Key"
             raise InvalidInput(message, code="IDEMPOTENCY_KEY_INVALID")
         if request.method in SAFE and request.headers.get("content-length", "0") != "0":
@@ -231,7 +232,7 @@ class ApiRoute(APIRoute):
             raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
         if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
             raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
-        if request.method == "POST" and self.keeps_answer and "idempotency-key" in request.headers:
+        if self.keeps_answer and "idempotency-key" in request.headers:
             return await run_idempotent(request, lambda: handler(request))
         return await handler(request)
 
@@ -324,6 +325,7 @@ class Router(APIRouter):
         def add(handler: H) -> H:
             returned = handler.__annotations__["return"]
             answers = responses or {status: {"model": list_model(returned)} if is_list_type(returned) else returned}
+            item = item_type(returned if is_list_type(returned) else answers.get(200) if method == "GET" else None)
             self.api_route(
                 path,
                 methods=[method],
@@ -335,16 +337,17 @@ class Router(APIRouter):
                 summary=summary_of(handler),
                 name=name,
                 tags=tags,
-            )(_endpoint(handler, status, shared, is_public=needs is None))
+            )(_endpoint(handler, status, shared, item, is_public=needs is None))
             return handler
 
         return add
 
 
 def _endpoint(
-    handler: Callable[..., Coroutine[Any, Any, Any]], status: int, shared: str | None, *, is_public: bool
+    handler: Callable[..., Coroutine[Any, Any, Any]], status: int, shared: str | None, item: Any, *, is_public: bool
 ) -> Callable[..., Any]:
-    """The handler with what `Router.route_for` adds to it: the check of the caller's limits, and the response."""
+    """The handler with what `Router.route_for` adds to it: the check of the caller's limits, the choice of the fields
+    of items, and the response. item: the type of the items, None if the answer has no list."""
     returned = handler.__annotations__["return"]
     is_list = is_list_type(returned)
     takes_query = "query" in handler.__annotations__
@@ -355,22 +358,24 @@ def _endpoint(
         if shared is not None:
             request.caller.require_all_tenants(shared)
             request.caller.require_all_queues(shared)
-        fields = arguments["query"].fields if is_list else None
-        if is_list and not takes_query:
+        fields = arguments["query"].fields if item is not None else None
+        if item is not None and not takes_query:
             del arguments["query"]
         answer = await handler(**arguments)
         if is_list:
-            items, *others = answer if isinstance(answer, tuple) else (answer, None)
-            if fields is not None:
-                items = [{name: item[name] for name in fields if name in item} for item in items]
-            answer = dict(zip(_LIST_KEYS, (items, *others), strict=False))
+            answer = dict(zip(_LIST_KEYS, answer if isinstance(answer, tuple) else (answer, None), strict=False))
+        if fields is not None:
+            answer = {
+                **answer,
+                "items": [{name: row[name] for name in fields if name in row} for row in answer["items"]],
+            }
         response = answer if isinstance(answer, Response) else json_response(answer, status)
         if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
             response.headers["Detent-Token-Expires"] = at
         return response
 
-    if is_list:
-        endpoint.__signature__ = list_signature(handler, returned)  # type: ignore[attr-defined]
+    if item is not None:
+        endpoint.__signature__ = list_signature(handler, item)  # type: ignore[attr-defined]
     return endpoint
 
 

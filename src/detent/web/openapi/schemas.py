@@ -141,14 +141,15 @@ def list_model(returned: Any) -> Any:
     return create_model(f"{item_type(returned).__name__}List", **fields)
 
 
-def list_signature(handler: Callable[..., Any], returned: Any) -> Signature:
-    """The signature of a handler of a list, with `fields` among its query parameters: the fields of an item to answer.
+def list_signature(handler: Callable[..., Any], item: Any) -> Signature:
+    """The signature of a handler of a list of such items, with `fields` among its query parameters: the fields of an
+    item to answer.
 
     The handler's own query parameters, if it has some, are the model of its parameter `query`.
     """
     own = signature(handler)
     base = get_args(own.parameters["query"].annotation)[0] if "query" in own.parameters else QueryParameters
-    names = tuple(item_type(returned).__annotations__)
+    names = tuple(item.__annotations__)
     choice: Any = Annotated[list[Literal[names]] | None, BeforeValidator(_split)]  # type: ignore[valid-type]
     description = "Answer only these fields of each item; repeated, or separated by commas. Default: all."
     model = create_model(base.__name__, __base__=base, fields=(choice, Field(None, description=description)))
@@ -161,9 +162,12 @@ def _split(values: Any) -> Any:
     return [part for value in values for part in value.split(",")] if isinstance(values, list) else values
 
 
-def item_type(returned: Any) -> Any:
-    """The type of an item of the list that a handler with this return type answers."""
-    return get_args(get_args(returned)[0] if get_origin(returned) is tuple else returned)[0]
+def item_type(answer: Any) -> Any:
+    """The type of an item of a list, which is the answer or its member `items`; None if there is no list."""
+    part = answer.__annotations__.get("items") if is_typeddict(answer) else answer
+    while get_origin(part) in (Annotated, tuple):
+        part = get_args(part)[0]
+    return get_args(part)[0] if get_origin(part) is list else None
 
 
 def operation_id(handler_name: str) -> str:

@@ -482,6 +482,7 @@ export interface JobGroup {
   limited_by: Limit[];
   workers: number;
   paused: Pause | null;
+  paused_by: Pause[];
 }
 
 export interface Queue extends JobGroup {
@@ -731,9 +732,11 @@ export interface WebhookDelivery {
 }
 
 export interface AlertDelivery {
-  id: number;
+  id: string;
   rule: string;
+  subject: string;
   sink: string;
+  news: string;
   last_error: string | null;
   created_at: string;
   delivered_at: string | null;

@@ -1,14 +1,14 @@
 """Webhooks: subscriptions to events of jobs; add, edit, remove, pause, resume, deliveries and replay."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field, WithJsonSchema
 
 from detent.core.access import Power
-from detent.core.contract.model import Phase
-from detent.engine.metrics.webhooks import MAX_FILTERS, WebhookRequest, webhook_view
+from detent.engine.metrics.webhooks import MAX_FILTERS, WebhookRequest, Webhooks, webhook_view
 from detent.engine.reads import operations
+from detent.engine.reads.responses import PhaseName
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.events import POSITION
@@ -28,15 +28,13 @@ _SECRET = f"^(whsec_(({_B64}{{4}}){{8,20}}({_B64}{{2}}==|{_B64}{{3}}=)?|({_B64}{
 """whsec_ and the base64 of 24 to 64 bytes."""
 Url = Annotated[schemas.Prose, WithJsonSchema(_URL)]
 Secret = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": _SECRET})]
-_PHASES = Literal["claimable", "leased", "blocked", "final"]
 Events = Annotated[
     list[schemas.Name], Field(max_length=MAX_FILTERS, description="Names of events, see GET /contracts. Empty: all.")
 ]
 Phases = Annotated[
-    list[_PHASES], Field(max_length=4, description="Only events that lead to these. final: it finished.")
+    list[PhaseName], Field(max_length=4, description="Only events that lead to these. final: it finished.")
 ]
 Payloads = Annotated[bool, Field(description="False: without error texts and other data from handlers.")]
-assert set(_PHASES.__args__) == {str(phase) for phase in Phase}  # type: ignore[attr-defined]
 
 
 class WebhookFilter(schemas.RequestBody):
@@ -79,15 +77,16 @@ class WebhookDeliveryPage(Page):
     cursor: str | None = Field(None, pattern="^msg_[0-9a-f]{1,60}$", description="next_cursor of the previous page")
 
 
-def _check_reach(request: ApiRequest) -> None:
+def _webhooks(request: ApiRequest) -> Webhooks:
+    """The webhooks that the caller sees. Raises Forbidden if the token is limited to queues or types."""
     request.caller.require_all_queues("webhooks")
+    return request.engine.webhooks
 
 
 @router.route_for("GET", "/webhooks", Power.OPERATE)
 async def list_webhooks(request: ApiRequest) -> list[operations.Webhook]:
     """List the webhooks, without their secrets. A token with a tenant sees only those of its tenant."""
-    _check_reach(request)
-    return await request.engine.webhooks.list()
+    return await _webhooks(request).list()
 
 
 @router.route_for("POST", "/webhooks", Power.ADMIN, status=201)
@@ -97,19 +96,17 @@ async def add_webhook(request: ApiRequest, body: WebhookCreateRequest) -> operat
     Requests are signed as Standard Webhooks describe. Events show payloads only if the caller's token does. 409
     WEBHOOK_EXISTS if the name is taken; 422 WEBHOOK_URL_INVALID, WEBHOOK_FILTER_INVALID for an unknown event.
     """
-    _check_reach(request)
     fields = body.model_dump(exclude={"tenant_id", "events", "phases"})
     tenant, events, phases = request.caller.tenant_for(body.tenant_id), tuple(body.events), tuple(body.phases)
     wanted = WebhookRequest(**fields, tenant_id=tenant, events=events, phases=phases)
-    webhook, secret = await request.engine.webhooks.add(wanted, request.acting())
+    webhook, secret = await _webhooks(request).add(wanted, request.acting())
     return {**webhook_view(webhook), "secret": secret}
 
 
 @router.route_for("GET", "/webhooks/{webhook_id}", Power.OPERATE)
 async def get_webhook(request: ApiRequest, webhook_id: WebhookId) -> operations.Webhook:
     """Get a webhook, without its secret. 404 WEBHOOK_NOT_FOUND."""
-    _check_reach(request)
-    return await request.engine.webhooks.get(webhook_id)
+    return await _webhooks(request).get(webhook_id)
 
 
 @router.route_for("PATCH", "/webhooks/{webhook_id}", Power.ADMIN)
@@ -123,18 +120,16 @@ async def update_webhook(
     the URL turns `payloads` off. 404 WEBHOOK_NOT_FOUND, 409 WEBHOOK_EXISTS, 422 WEBHOOK_URL_INVALID,
     WEBHOOK_FILTER_INVALID for an unknown event.
     """
-    _check_reach(request)
     changes = body.model_dump(exclude_unset=True, exclude={"reason"})
     lists = {name: tuple(changes[name]) for name in ("events", "phases") if changes.get(name) is not None}
-    webhook, secret = await request.engine.webhooks.edit(webhook_id, {**changes, **lists}, request.acting(body))
+    webhook, secret = await _webhooks(request).edit(webhook_id, {**changes, **lists}, request.acting(body))
     return {**webhook, "secret": secret}
 
 
 @router.route_for("DELETE", "/webhooks/{webhook_id}", Power.ADMIN)
 async def remove_webhook(request: ApiRequest, webhook_id: WebhookId) -> operations.Webhook:
     """Delete a webhook and its deliveries. 404 WEBHOOK_NOT_FOUND."""
-    _check_reach(request)
-    return webhook_view(await request.engine.webhooks.remove(webhook_id, request.acting()))
+    return webhook_view(await _webhooks(request).remove(webhook_id, request.acting()))
 
 
 @router.route_for("POST", "/webhooks/{webhook_id}/pause", Power.OPERATE)
@@ -142,9 +137,7 @@ async def pause_webhook(
     request: ApiRequest, webhook_id: WebhookId, body: schemas.OptionalReason = None
 ) -> operations.Webhook:
     """Send nothing until it is resumed. Events stay in the log and are sent then."""
-    _check_reach(request)
-    webhook = await request.engine.webhooks.pause(webhook_id, request.acting(body))
-    return await request.engine.webhooks.get(webhook.id)
+    return await _webhooks(request).pause(webhook_id, request.acting(body))
 
 
 @router.route_for("POST", "/webhooks/{webhook_id}/resume", Power.OPERATE)
@@ -152,17 +145,14 @@ async def resume_webhook(
     request: ApiRequest, webhook_id: WebhookId, body: schemas.OptionalReason = None
 ) -> operations.Webhook:
     """Send again, also after Detent has disabled it."""
-    _check_reach(request)
-    webhook = await request.engine.webhooks.resume(webhook_id, request.acting(body))
-    return await request.engine.webhooks.get(webhook.id)
+    return await _webhooks(request).resume(webhook_id, request.acting(body))
 
 
 @router.route_for("POST", "/webhooks/{webhook_id}/replay", Power.OPERATE)
 async def replay_webhook(request: ApiRequest, webhook_id: WebhookId, body: ReplayRequest) -> operations.WebhookReplay:
     """Send again under the same webhook-id: one delivery, those since a time, or all events after a position."""
-    _check_reach(request)
     choice = body.model_dump(exclude={"reason"})
-    return await request.engine.webhooks.replay(webhook_id, request.acting(body), **choice)
+    return await _webhooks(request).replay(webhook_id, request.acting(body), **choice)
 
 
 @router.route_for("GET", "/webhooks/{webhook_id}/deliveries", Power.OPERATE)
@@ -170,7 +160,6 @@ async def list_webhook_deliveries(
     request: ApiRequest, webhook_id: WebhookId, query: Annotated[WebhookDeliveryPage, Query()]
 ) -> Paged[operations.WebhookDelivery]:
     """List the deliveries of a webhook, newest first, with their retries and errors. The newest 10,000 are kept."""
-    _check_reach(request)
-    rows = await request.engine.webhooks.deliveries(webhook_id, query.limit + 1, query.cursor)
+    rows = await _webhooks(request).deliveries(webhook_id, query.limit + 1, query.cursor)
     page, last = query.cut(rows)
     return page, last["id"] if last else None

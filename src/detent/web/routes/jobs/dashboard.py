@@ -180,6 +180,4 @@ async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -
         return await engine.jobs.page(body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
     if body.model_dump(include=set(_FILTERS), exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
-    rows = await engine.store.read(lambda tx: tx.jobs.lock(list(dict.fromkeys(body.ids or ()))))
-    jobs = [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant]
-    return [job for job in jobs if caller.reach.includes(job.queue, job.job_type)], None
+    return await engine.jobs.get_many(list(dict.fromkeys(body.ids))), None

@@ -1,7 +1,7 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
@@ -34,7 +34,7 @@ class DeadLetterSelection(EndedSelection):
 
 
 class DeadLetterFilter(Page, DeadLetterSelection):
-    status: Literal["open", "requeued", "discarded"] | None = None
+    status: responses.DeadLetterState | None = None
     id: list[DeadLetterIdText] | None = Field(
         None, max_length=100, description="Exactly these; repeat it. Of the other parameters only fields goes with it."
     )
@@ -90,7 +90,7 @@ async def list_dead_letters(
 class ErrorGroupFilter(schemas.QueryParameters, DeadLetterSelection):
     """Query parameters of the list of errors."""
 
-    status: Literal["open", "requeued", "discarded"] | None = "open"
+    status: responses.DeadLetterState | Literal["all"] = "open"
     slots_since: Time | None = Field(None, description="Where the first of the 24 slots begins; default: 24 hours ago.")
 
 
@@ -104,7 +104,8 @@ async def list_error_groups(
     counts dead letters that were requeued or deleted since, so that a new error is recognised.
     """
     since = None if query.slots_since is None else from_iso(query.slots_since, field="slots_since")
-    found = await request.engine.dead_letters.groups(query.filter(request.caller), since=since)
+    chosen = replace(query.filter(request.caller), status=None if query.status == "all" else query.status)
+    found = await request.engine.dead_letters.groups(chosen, since=since)
     searched_to = found.searched_to and moment_of_id(found.searched_to)
     return {
         "items": [responses.show(responses.ErrorGroup, group) for group in found.groups],

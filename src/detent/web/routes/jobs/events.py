@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from detent.core.access import Power
 from detent.core.errors import DetentError, InvalidInput
 from detent.engine.control.access import Forbidden, Unauthorized
-from detent.ports.tail import position_from
+from detent.ports.tail import position_within
 from detent.system.tasks import cancel_and_wait
 from detent.web.http.problems import RetryLater, problem_of
 from detent.web.http.requests import IS_HEAD, disconnected
@@ -31,7 +31,7 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _END_SECONDS = 1.0
-POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
+POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,10})?$"
 
 
 _STREAM = {
@@ -81,12 +81,15 @@ async def stream_events(
     last_event_id: Annotated[str | None, Header(pattern=POSITION)] = None,
 ) -> Response:
     """Send all status changes, and the progress of running jobs at most once a second. A client that reconnects with
-    Last-Event-ID gets every later change; progress is not repeated."""
+    Last-Event-ID gets every later change; progress is not repeated. 422 POSITION_INVALID for an id after the end of the
+    log, as in a database that was restored: start again without it."""
     if query.format == "envelope" and query.progress and "progress" in query.model_fields_set:
         raise InvalidInput("no contract publishes progress; leave out progress, or format", field="progress")
     caller = request.caller
     after = last_event_id or query.after
-    start = None if after is None else position_from(after)
+    start = None
+    if after is not None:
+        start = position_within(after, await request.engine.store.read(lambda tx: tx.log.tail_end()))
     tenants = {caller.tenant_for(name) for name in [*(query.tenant_id or ()), *(query.tenant or ())] or [None]} - {None}
     fields = query.model_dump(exclude={"after", "tenant", "progress", "format"}) | {"tenant_id": tenants}
     required = [(name, frozenset(values)) for name, values in fields.items() if values]

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import fields, replace
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
@@ -115,7 +115,7 @@ class JobSelection(EndedSelection):
     status: Name | list[Name] | None = Field(
         None, min_length=1, max_length=50, description="Any of these statuses; repeat it."
     )
-    phase: Literal["claimable", "leased", "blocked", "final"] | None = None
+    phase: responses.PhaseName | None = None
     error_code: Name | None = Field(
         None,
         description="Only jobs that ended with this error code; with a phase other than final: whose last failure has "

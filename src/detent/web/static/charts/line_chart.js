@@ -1,7 +1,7 @@
 // Lines over time. The elements are created once and only their shapes change, so that nothing flickers.
 
 import { fill, h, s } from "../core/dom.js";
-import { formatClock, formatDay } from "../core/time.js";
+import { formatClock, formatDay, formatDayTime } from "../core/time.js";
 
 const NARROW = 640, WIDE = 1290, HEIGHT = 190, RIGHT = 6, BOTTOM = 22, TOP = 10;
 const PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
@@ -64,17 +64,18 @@ export function lineChart({ label, series, format, wide = false }) {
   const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
 
   /**
-   * Show the values of one point in the legend; null: of the last one.
+   * Show the values of one point in the legend; null: of the last one that has any.
    * @param {number | null} index
    */
   function select(index) {
     selected = index;
-    const point = points.at(index ?? -1);
+    const last = points.findLastIndex((point) => lines.some((line) => line.value(point) !== null));
+    const point = points[index ?? last];
     for (const line of lines) {
       const value = point ? line.value(point) : null;
       line.legend.textContent = `${line.name} ${value === null ? "–" : format(value)}`;
     }
-    time.textContent = point && index !== null ? formatClock(new Date(point.at)) : "";
+    time.textContent = point ? formatDayTime(new Date(point.at)) : "";
     cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
     if (!point) return;
     cursor.setAttribute("x1", String(x(point.at)));
@@ -167,9 +168,10 @@ function withoutGaps(points, valueOf, baseOf) {
   return runs;
 }
 
-/** The next of 1, 2, 4, 6, 8, 10 times a power of ten: the half of each is short. @param {number} value */
+/** The next round number whose half is short. @param {number} value */
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 6, 8].map((factor) => factor * power).find((rounded) => rounded >= value) ?? 10 * power;
+  return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8].map((factor) => factor * power).find((rounded) => rounded >= value) ??
+    10 * power;
 }

@@ -38,6 +38,7 @@ export function showDialog(dialog) {
   });
   document.body.append(dialog);
   dialog.showModal();
+  dialog.scrollTop = 0; // the focus may be on a button in the foot
 }
 
 /** @param {string} title @param {string} secret that is shown only now @param {string} note */

@@ -3,7 +3,7 @@
 /** @import { Child, Props, Vote } from "../types.d.ts" */
 
 import { copyText, fill, h } from "../core/dom.js";
-import { t } from "../core/words.js";
+import { t, withReason } from "../core/words.js";
 import { toast } from "./toast.js";
 
 /**
@@ -51,7 +51,7 @@ export const copyButton = (text, props = { class: "tiny" }) =>
   button(t("action.copy"), async () => toast(t((await copyText(text())) ? "copied" : "copied.refused")), props);
 
 /** @param {Vote} vote */
-export const voteLine = (vote) => `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`;
+export const voteLine = (vote) => `${vote.approved ? "✓" : "✗"} ${withReason(vote.person, vote.reason)}`;
 
 /**
  * A section with a title.

@@ -53,6 +53,7 @@ async function run() {
       const url = urlFor(`api/v1/events/stream?${query}`);
       const response = await fetch(url, { headers, signal: connection.signal });
       if (response.status === 401) return goToSignIn();
+      if (response.status === 422) lastEventId = null; // a database with fewer events, such as a restored one
       if (!response.ok || !response.body) throw new Error(String(response.status));
       showState("live");
       for (const onConnect of connectListeners) onConnect();

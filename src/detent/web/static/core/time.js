@@ -18,8 +18,8 @@ const exactFormat = new Intl.DateTimeFormat(language, {
 });
 const clockFormat = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const dayFormat = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
-/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
-const RELATIVE_UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
+/** Unit, its seconds, the seconds of the next smaller one. @type {[Intl.RelativeTimeFormatUnit, number, number][]} */
+const RELATIVE_UNITS = [["day", 86_400, 3_600], ["hour", 3_600, 60], ["minute", 60, 1], ["second", 1, 0]];
 /** @type {[string, number][]} */
 const DURATION_UNITS = [
   [t("unit.day"), 86_400],
@@ -29,12 +29,14 @@ const DURATION_UNITS = [
 ];
 
 export const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-/** @param {string} iso */
-export const formatExact = (iso) => exactFormat.format(new Date(iso));
+/** Without milliseconds if there are none. @param {string} iso */
+export const formatExact = (iso) => exactFormat.format(new Date(iso)).replace(".000", "");
 /** @param {Date} date */
 export const formatClock = (date) => clockFormat.format(date);
 /** @param {Date} date */
 export const formatDay = (date) => dayFormat.format(date);
+/** @param {Date} date */
+export const formatDayTime = (date) => dayTimeFormat.format(date);
 
 /**
  * @param {string} iso
@@ -43,9 +45,15 @@ export const formatDay = (date) => dayFormat.format(date);
 function formatRelative(iso, now = Date.now()) {
   const seconds = (new Date(iso).getTime() - now) / 1000;
   if (Math.abs(seconds) < 1) return t("time.now");
-  const [unit, size] = RELATIVE_UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
-  // Without the full stop of "sec." and "min.", which would double that of a sentence.
-  return relativeFormat.format(Math.trunc(seconds / size), unit).replace(/\./g, "");
+  // What is to come is rounded: 2 hours 59 minutes are "in 3 hr".
+  const isAhead = seconds > 0, round = isAhead ? Math.round : Math.trunc;
+  const [unit, size] =
+    RELATIVE_UNITS.find(([, size, smaller]) => Math.abs(seconds) >= size - (isAhead ? smaller / 2 : 0)) ??
+      ["second", 1];
+  // Without the full stop of "sec." and "min.", which would double that of a sentence; with a space before a Chinese
+  // word, as after every other number.
+  const text = relativeFormat.format(round(seconds / size), unit);
+  return text.replace(/\./g, "").replace(/(\d)(\p{Script=Han})/u, "$1 $2");
 }
 
 /** A `time` element that shows the relative time and keeps it current. @param {string | null | undefined} iso */
@@ -90,9 +98,10 @@ const formatElapsed = (iso, now = Date.now()) => formatDuration(Math.max(0, now 
 /** @param {number | null | undefined} milliseconds */
 export function formatDuration(milliseconds) {
   if (milliseconds === null || milliseconds === undefined || Number.isNaN(milliseconds)) return "–";
-  if (milliseconds < 1) return "< 1 ms";
+  if (milliseconds < 1) return `< 1 ${t("unit.millisecond")}`;
   if (milliseconds < 1000) {
-    return `${milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds)} ms`;
+    const rounded = milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds);
+    return `${rounded} ${t("unit.millisecond")}`;
   }
   const seconds = milliseconds / 1000;
   if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 2 : 1))} ${t("unit.second")}`;
@@ -106,7 +115,7 @@ export function formatDuration(milliseconds) {
 /** A label of an axis. @param {number} milliseconds */
 export function formatTick(milliseconds) {
   if (milliseconds >= 1) return formatDuration(milliseconds);
-  return milliseconds === 0 ? "0" : `${Number(milliseconds.toPrecision(2))} ms`;
+  return milliseconds === 0 ? "0" : `${Number(milliseconds.toPrecision(2))} ${t("unit.millisecond")}`;
 }
 
 /**

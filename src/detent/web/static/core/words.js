@@ -7,6 +7,7 @@ const texts = JSON.parse(document.getElementById("words")?.textContent ?? "{}");
 export const language = document.documentElement.lang || "en";
 /** Between two sentences. Chinese punctuation includes the gap. */
 export const sentenceGap = language.startsWith("zh") ? "" : " ";
+export const colon = language.startsWith("zh") ? "：" : ": ";
 const numberFormat = new Intl.NumberFormat(language);
 const plurals = new Intl.PluralRules(language);
 
@@ -44,6 +45,9 @@ const valueText = (value) => (typeof value === "number" ? numberFormat.format(va
 
 /** Names as one text. @param {Iterable<string>} names */
 export const joined = (names) => [...names].join(t("list.comma"));
+
+/** @param {string} person @param {string | null | undefined} reason */
+export const withReason = (person, reason) => (reason ? t("person.reason", { person, reason }) : person);
 
 /** @param {string} key */
 export const hasText = (key) => key in texts;

@@ -73,6 +73,8 @@ function build(root) {
   const deliveries = table(t("alert.deliveries"), [
     { label: t("col.when"), class: "nowrap", cell: ({ created_at }) => timeElement(created_at) },
     { label: t("col.rule"), cell: ({ rule }) => rule },
+    { label: t("col.subject"), class: "wide", cell: ({ subject }) => subject },
+    { label: t("col.event"), cell: ({ news }) => badge(TONES[news] ?? "neutral", translated("alert", news)) },
     { label: t("alert.channel"), cell: ({ sink }) => sink },
     { label: t("col.state"), cell: deliveryState },
   ]);

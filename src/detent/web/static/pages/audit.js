@@ -1,6 +1,6 @@
 // The audit log: who did what, when and why.
 
-/** @import { AuditEntry, Page, Table } from "../types.d.ts" */
+/** @import { AuditEntry, LimitScope, Page, Table } from "../types.d.ts" */
 
 import { cursorPages } from "../components/elements.js";
 import { filterTerm } from "../components/filter_query.js";
@@ -12,7 +12,8 @@ import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
 import { timeElement } from "../core/time.js";
 import { deadLetterUrl, jobsUrl, jobUrl, setQueryParams, urlFor } from "../core/urls.js";
-import { t } from "../core/words.js";
+import { joined, t } from "../core/words.js";
+import { scopeText } from "./queues/limit_scope.js";
 import "../core/shell.js";
 
 let subject = new URLSearchParams(location.search).get("subject") ?? "";
@@ -41,10 +42,13 @@ const SUBJECT_URLS = {
 function subjectCell({ act, subject, subject_name, data }) {
   const url = SUBJECT_URLS[act.split(".")[0]]?.(subject);
   const noted = typeof data?.name === "string" ? data.name : null;
-  const name = subject_name ?? noted ?? subject;
+  const limit = act.startsWith("limit.") && data
+    ? scopeText(/** @type {LimitScope} */ (/** @type {unknown} */ (data)))
+    : null;
+  const name = limit ?? subject_name ?? noted ?? subject;
   return [
     url ? h("a", { class: "break", href: url, "data-focus": "open" }, name) : h("span", { class: "break" }, name),
-    name !== subject && h("div", { class: "soft small mono break uuid" }, subject),
+    limit === null && name !== subject && h("div", { class: "soft small mono break uuid" }, subject),
   ];
 }
 
@@ -52,7 +56,7 @@ function subjectCell({ act, subject, subject_name, data }) {
 function dataCell({ data }) {
   const fields = Object.entries(data ?? {}).filter(([, value]) => value !== null);
   if (!fields.length) return null;
-  const names = fields.map(([name]) => name).join(", ");
+  const names = joined(fields.map(([name]) => name));
   return h("details", {}, h("summary", { class: "small" }, names), jsonTree(Object.fromEntries(fields)));
 }
 

@@ -6,12 +6,12 @@ import { card } from "../components/elements.js";
 import { jsonDiff } from "../components/json_diff.js";
 import { jsonCard } from "../components/json_tree.js";
 import { detailsList } from "../components/table.js";
-import { canSeePayloads, get } from "../core/api.js";
+import { canSeePayloads, get, tenant } from "../core/api.js";
 import { fill, h, requireElement, updateKeyed } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { timeElement } from "../core/time.js";
-import { idInPath, jobUrl } from "../core/urls.js";
-import { formatNumber, t } from "../core/words.js";
+import { contractUrl, idInPath, jobUrl, queueUrl } from "../core/urls.js";
+import { colon, formatNumber, t } from "../core/words.js";
 import { deadLetterButtons, deadLetterState } from "./dead_letters/dead_letter_actions.js";
 import "../core/shell.js";
 
@@ -60,13 +60,13 @@ function cards(deadLetter) {
     error_message && [t("col.message"), h("pre", {}, error_message)],
     [t("col.job"), h("a", { href: jobUrl(job_id) }, job_id)],
     requeued_as && [t("dead-letters.requeued-as"), h("a", { href: jobUrl(requeued_as) }, requeued_as)],
-    [t("col.contract"), deadLetter.contract],
-    [t("col.queue"), deadLetter.queue],
+    [t("col.contract"), h("a", { href: contractUrl(deadLetter.contract) }, deadLetter.contract)],
+    [t("col.queue"), tenant ? deadLetter.queue : h("a", { href: queueUrl(deadLetter.queue) }, deadLetter.queue)],
     [t("col.tenant"), deadLetter.tenant_id],
     [t("col.retries"), formatNumber(deadLetter.retry_count)],
     [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],
     [t("col.failed"), timeElement(deadLetter.created_at)],
-    proposed_by && [t("dead-letters.proposal"), `${proposed_by}: ${deadLetter.proposed_reason ?? ""}`],
+    proposed_by && [t("dead-letters.proposal"), `${proposed_by}${colon}${deadLetter.proposed_reason ?? ""}`],
   ]);
   return h(
     "div",

@@ -309,7 +309,7 @@ function drawSelection() {
 async function load() {
   const key = requestKey();
   if (!isGrouped()) return { groups: null, listed: await list.load(), key };
-  const groups = await get("dlq/groups", { ...query(), ...statusQuery(), slots_since: newSince() });
+  const groups = await get("dlq/groups", { ...query(), status, slots_since: newSince() });
   return { groups: /** @type {ErrorGroupList} */ (groups), listed: null, key };
 }
 

@@ -10,11 +10,11 @@ import { call, canSeePayloads, get, may, post } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { startPage } from "../core/page.js";
 import { emptyState } from "../core/states.js";
-import { formatExact, timeElement, timeZone } from "../core/time.js";
+import { timeElement, timeZone } from "../core/time.js";
 import { jobUrl, setQueryParams } from "../core/urls.js";
 import { formatNumber, language, richText, t } from "../core/words.js";
 import { backfill } from "./schedules/backfill.js";
-import { scheduleDialog } from "./schedules/schedule_form.js";
+import { runList, scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
 
 /** The language of cron expressions in words. */
@@ -91,7 +91,7 @@ async function showNextRuns(schedule) {
     openDialog(t("schedules.next-runs", { name: schedule.name }), [
       in_words[WORDS] && h("p", {}, h("strong", {}, in_words[WORDS])),
       h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, viewerZone: timeZone })),
-      h("ol", {}, items.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+      runList(items),
     ]);
   } catch (error) {
     toastError(error);
@@ -168,7 +168,7 @@ function build(root) {
 const nameCell = ({ name, declared, job_type, queue }) => [
   h("strong", {}, name),
   declared && [" ", tag(t("schedules.declared"))],
-  h("div", { class: "small soft" }, `${job_type} · ${queue}`),
+  h("div", { class: "small soft" }, `${job_type} · ${t("limits.named", { kind: t("kind.queue"), name: queue })}`),
 ];
 
 /** @param {Schedule} schedule */

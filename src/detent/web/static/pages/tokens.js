@@ -107,7 +107,10 @@ function build(root) {
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id ?? t("tokens.all") },
     { label: t("col.queues"), cell: ({ queues }) => joined(queues) || t("tokens.all") },
     { label: t("col.types"), cell: ({ job_types }) => joined(job_types) || t("tokens.all") },
-    { label: t("job.payload"), cell: ({ payloads }) => t(payloads ? "yes" : "no") },
+    {
+      label: t("tokens.payloads"),
+      cell: ({ payloads }) => t(payloads ? "tokens.payloads.shown" : "tokens.payloads.hidden"),
+    },
     { label: t("col.state"), cell: stateCell },
     {
       label: t("col.expires"),

@@ -61,9 +61,12 @@ function draw(root, state) {
   view.progress.hidden = !state.under_way;
   view.bar.max = Math.max(1, state.total);
   view.bar.value = state.done;
-  view.progressText.textContent = t("verify.progress", { done: state.done, total: state.total });
+  view.progressText.textContent = state.total ? t("verify.progress", { done: state.done, total: state.total }) : "";
   clearTimeout(progressTimer);
-  if (state.under_way) progressTimer = setTimeout(refresh, PROGRESS_MS);
+  if (state.under_way) {
+    progressTimer = setTimeout(refresh, PROGRESS_MS);
+    return void fill(view.result); // an older report is not the result of this check
+  }
   const { report } = state;
   if (state.error) return void fill(view.result, emptyState(t("state.error"), state.error));
   if (!report) return void fill(view.result, emptyState(t("verify.never"), t("verify.never.more")));

@@ -26,7 +26,7 @@ function build(root) {
       label: t("col.worker"),
       cell: ({ id, host, pid, version }) => [
         h("a", { href: workerUrl(id), class: "break", "data-focus": "open" }, id),
-        h("div", { class: "small soft" }, `${host} · ${pid} · ${version}`),
+        h("div", { class: "small soft uuid" }, `${host} · ${pid} · ${version}`),
       ],
     },
     { label: t("col.state"), cell: workerState },

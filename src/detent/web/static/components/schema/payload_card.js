@@ -7,7 +7,7 @@ import { jsonEditor } from "../json_editor.js";
 import { schemaForm } from "./schema_form.js";
 import { Problem } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
-import { t } from "../../core/words.js";
+import { colon, t } from "../../core/words.js";
 
 /**
  * @param {JsonSchema | null} schema null: only JSON
@@ -96,7 +96,7 @@ export function payloadCard(schema, payload, note = t("enqueue.no-schema")) {
     },
     /** @param {string} path @param {string} message */
     showProblem: (path, message) => {
-      if (!form?.showProblem(path, message)) errorLine.textContent = path ? `${path}: ${message}` : message;
+      if (!form?.showProblem(path, message)) errorLine.textContent = path ? `${path}${colon}${message}` : message;
       focusFirstProblem(content);
     },
   };

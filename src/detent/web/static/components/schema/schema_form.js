@@ -5,7 +5,7 @@
 
 import { fill, h } from "../../core/dom.js";
 import { timeZone } from "../../core/time.js";
-import { t } from "../../core/words.js";
+import { colon, t } from "../../core/words.js";
 import { button } from "../elements.js";
 import { asJson, fits, isObject, itemsProblem, partOf } from "./json_schema.js";
 import { choiceControl, controlOf } from "./schema_controls.js";
@@ -174,7 +174,7 @@ function controlField(options) {
     },
     showProblem: (at, message) => {
       const isMine = at === path || (part.kind === "json" && at.startsWith(`${path}.`));
-      if (isMine) showError(control, errorLine, at === path ? message : `${at}: ${message}`);
+      if (isMine) showError(control, errorLine, at === path ? message : `${at}${colon}${message}`);
       return isMine;
     },
   };

@@ -174,17 +174,24 @@ function build(root) {
 
 /** @param {Webhook} webhook */
 const stateCell = ({ state, failures, last_error, old_secret_until }) => [
-  badge(TONES[state] ?? "neutral", t(`webhooks.${state}`)),
+  badge(state === "active" && failures ? "warning" : TONES[state] ?? "neutral", t(`webhooks.${state}`)),
   failures > 0 && h("div", { class: "small soft" }, t("webhooks.failures", { n: failures })),
   last_error && h("div", { class: "small error break" }, last_error),
   old_secret_until &&
   h("div", { class: "small soft" }, richText("webhooks.old-secret", { time: timeElement(old_secret_until) })),
 ];
 
-/** @param {Webhook} webhook */
-const filterCell = ({ queue, job_type, contract, events, phases }) =>
-  [queue, job_type, contract, ...events, ...phases.map((phase) => t(`phase.${phase}`))].filter(Boolean).join(" · ") ||
-  t("webhooks.all-events");
+/** What is sent, then of which jobs. @param {Webhook} webhook */
+function filterCell({ queue, job_type, contract, events, phases }) {
+  const sent = [...events, ...phases.map((phase) => t(`phase.${phase}`))];
+  const scopes = [["queue", queue], ["type", job_type], ["contract", contract]].filter(([, name]) => name);
+  return [
+    sent.join(" · ") || t("webhooks.all-events"),
+    ...scopes.map(([kind, name]) =>
+      h("div", { class: "small soft" }, t("limits.named", { kind: t(`filter.${kind}`), name }))
+    ),
+  ];
+}
 
 /** @param {Webhook} webhook */
 const actionsCell = (webhook) =>

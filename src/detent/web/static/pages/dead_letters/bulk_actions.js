@@ -7,7 +7,7 @@ import { field, formDialog, reasonField, textOf } from "../../components/dialog.
 import { codesOf, toast, toastError } from "../../components/toast.js";
 import { post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { t } from "../../core/words.js";
+import { sentenceGap, t } from "../../core/words.js";
 
 const CONFIRM_ABOVE = 1000;
 
@@ -62,7 +62,7 @@ function lead(action, { for_two, to_confirm }) {
   const parts = [t(`dead-letters.bulk.${action}.more`)];
   if (action === "discard" && for_two) parts.push(t("dead-letters.for-two", { n: for_two }));
   if (action === "discard" && to_confirm) parts.push(t("dead-letters.to-confirm", { n: to_confirm }));
-  return parts.join(" ");
+  return parts.join(sentenceGap);
 }
 
 /** How fast the new jobs become due, and whether they keep the recorded steps. */
@@ -93,5 +93,5 @@ function report(action, { done, proposed, refused, refusals }) {
   if (done || !proposed) parts.push(t(`dead-letters.bulk.${action}.done`, { n: done }));
   if (proposed) parts.push(t("dead-letters.bulk.proposed", { n: proposed }));
   if (refused) parts.push(t("bulk.refused", { n: refused }));
-  toast(parts.join(" "), { tone: refused ? "warning" : "good", code: codesOf(refusals) });
+  toast(parts.join(sentenceGap), { tone: refused ? "warning" : "good", code: codesOf(refusals) });
 }

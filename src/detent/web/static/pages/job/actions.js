@@ -40,7 +40,7 @@ async function run(action, job, detail, refresh) {
   const texts = {
     title: t(`confirm.${name}`),
     lead: t(action.request ? "confirm.cancel.request" : `confirm.${name}.more`),
-    button: t(`action.${name}`),
+    button: t(name === "cancel" ? "confirm.cancel.button" : `action.${name}`),
     danger: DANGEROUS.has(name),
   };
   const done = name === "signal"

@@ -5,7 +5,7 @@
 import { actionButton, cardWithHead } from "../../components/elements.js";
 import { asProblem, get } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
-import { t, translated } from "../../core/words.js";
+import { colon, t, translated } from "../../core/words.js";
 
 /** @param {string} jobPath */
 export function integrityCard(jobPath) {
@@ -15,7 +15,7 @@ export function integrityCard(jobPath) {
       /** @type {VerifyReport} */
       const { ok, events, violations } = await get(`${jobPath}/verify`);
       if (ok) return void fill(result, t("verify.ok", { n: events }));
-      const lines = violations.map(({ rule, detail }) => `${translated("rule", rule)} ${rule}: ${detail}`);
+      const lines = violations.map(({ rule, detail }) => `${translated("rule", rule)} ${rule}${colon}${detail}`);
       fill(result, lines.map((line) => h("span", { class: "break" }, line, h("br"))));
     } catch (error) {
       fill(result, asProblem(error).message);

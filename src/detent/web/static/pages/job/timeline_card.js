@@ -8,7 +8,7 @@ import { progressBar } from "../../components/progress_bar.js";
 import { statusBadge, statusTone } from "../../core/contracts.js";
 import { childElements, fill, h, updateKeyed } from "../../core/dom.js";
 import { exactTime, formatDuration, millisecondsBetween, timeElement } from "../../core/time.js";
-import { t } from "../../core/words.js";
+import { joined, t } from "../../core/words.js";
 
 /** @typedef {JobEvent & { milliseconds: number | null, key: string }} TimelineItem */
 
@@ -63,7 +63,7 @@ export function timelineCard(showOlder) {
 function itemNode(item, contract) {
   const { event, source, target, note, at, actor, execution_no, milliseconds, seq } = item;
   const data = Object.fromEntries(Object.entries(item.data).filter(([name]) => !HIDDEN_FIELDS.has(name)));
-  const names = Object.keys(data).join(", ");
+  const names = joined(Object.keys(data));
   const title = note
     ? h("span", {}, event)
     : [h("strong", {}, event), source && h("span", { class: "soft" }, `${source} →`), statusBadge(contract, target)];

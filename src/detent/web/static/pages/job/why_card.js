@@ -29,7 +29,7 @@ const code = (name) => h("code", {}, name ?? "?");
  * @type {Record<string, (details: WhyDetails, job: Job) => Child[] | null>}
  */
 const SENTENCES = {
-  FINISHED: (details, job) => finished(details, job),
+  FINISHED: (details) => finished(details),
   HELD: (details) => [
     richText("why.held", { worker: code(details.worker), time: timeElement(details.lease_until) }),
     !details.holder_seen && t("why.no-heartbeat"),
@@ -109,16 +109,11 @@ const SENTENCES = {
   ANY_MOMENT: () => [t("why.any-moment")],
 };
 
-/**
- * @param {WhyDetails} details
- * @param {Job} job
- */
-function finished({ status, finished_at, error_code, dlq_id }, job) {
+/** The error is shown above. @param {WhyDetails} details */
+function finished({ status, finished_at, dlq_id }) {
   const link = dlq_id && h("a", { href: deadLetterUrl(dlq_id) }, dlq_id);
-  const message = job.error_message ?? "";
   return [
     richText("why.finished", { status, time: timeElement(finished_at) }),
-    error_code && richText("why.finished.error", { code: code(error_code), message }),
     link && richText("why.finished.dead-letter", { link }),
   ];
 }

@@ -7,7 +7,7 @@ import { formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { codesOf, toast, toastError } from "../../components/toast.js";
 import { post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { t } from "../../core/words.js";
+import { sentenceGap, t } from "../../core/words.js";
 
 /** @typedef {"cancel" | "requeue"} BulkAction */
 /** @typedef {{ ids: string[] } | { filter: string, query: Query }} Target */
@@ -41,7 +41,7 @@ export async function actOnMany(action, target) {
     lead: "ids" in target
       ? t("bulk.selected", { n: matched })
       : t("bulk.matching", { filter: target.filter, n: matched }),
-    button: t(`action.${action}`),
+    button: t(`bulk.${action}`, { n: fitting }),
     danger: action === "cancel",
     fields: [reasonField(), bar],
     confirmText: fitting > CONFIRM_ABOVE ? String(fitting) : null,
@@ -62,7 +62,7 @@ export async function actOnMany(action, target) {
  * @param {Sum} sum
  */
 function report(action, { done, refused, refusals }) {
-  const refusedText = refused ? ` ${t("bulk.refused", { n: refused })}` : "";
+  const refusedText = refused ? sentenceGap + t("bulk.refused", { n: refused }) : "";
   const text = t(`bulk.${action}.done`, { n: done }) + refusedText;
   toast(text, { tone: refused ? "warning" : "good", code: codesOf(refusals) });
 }

@@ -4,7 +4,7 @@
 
 import { badge } from "../../components/elements.js";
 import { h } from "../../core/dom.js";
-import { joined, t } from "../../core/words.js";
+import { joined, t, withReason } from "../../core/words.js";
 import { scopeText } from "./limit_scope.js";
 
 const TONES = {
@@ -17,11 +17,11 @@ const TONES = {
 };
 
 /** @param {JobGroup} group @param {string} key @param {string[]} unserved */
-function stateCell({ state, paused, limited_by, due_paused }, key, unserved) {
+function stateCell({ state, paused, paused_by, limited_by, due_paused }, key, unserved) {
   const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
-  const limits = state === "at_limit" ? limited_by.map(scopeText).join("; ") : "";
-  const more = (paused && `${paused.actor}${paused.reason ? `: ${paused.reason}` : ""}`) || joined(unserved) ||
-    limits;
+  const limits = state === "at_limit" ? limited_by.map(scopeText).join(" · ") : "";
+  const pauses = paused_by.map(({ kind, name }) => t("limits.named", { kind: t(`kind.${kind}`), name }));
+  const more = (paused && withReason(paused.actor, paused.reason)) || joined(pauses) || joined(unserved) || limits;
   const ofTenants = due_paused ? t("queues.due-paused", { n: due_paused }) : "";
   return [
     badge(TONES[state], label),

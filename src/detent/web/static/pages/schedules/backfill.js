@@ -21,7 +21,7 @@ export async function backfill({ id, name }) {
     title: t("schedules.backfill", { name }),
     lead: t("schedules.backfill.more"),
     button: t("schedules.count"),
-    fields: [field(`${t("field.from")} (${timeZone})`, from), field(`${t("field.to")} (${timeZone})`, to)],
+    fields: [field(t("field.from", { zone: timeZone }), from), field(t("field.to", { zone: timeZone }), to)],
     submit: async () => {
       // The inputs hold local times without a zone.
       const range = { first: new Date(from.value).toISOString(), last: new Date(to.value).toISOString() };

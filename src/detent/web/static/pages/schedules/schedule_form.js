@@ -47,12 +47,7 @@ export async function scheduleDialog(schedule = null) {
           ? call("PATCH", `schedules/${encodeURIComponent(schedule.id)}`, {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
-          : post("schedules", {
-            ...common(form),
-            ...payload,
-            name: textOf(form, "name"),
-            queue: textOf(form, "queue"),
-          })
+          : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
       ),
   });
 }
@@ -131,6 +126,16 @@ async function declared(query) {
   return items;
 }
 
+/** @param {SchedulePreview["items"]} runs */
+export const runList = (runs) =>
+  h(
+    "ol",
+    {},
+    runs.map((run) =>
+      h("li", {}, formatExact(run.fire_at), " ", h("span", { class: "soft nowrap" }, timeElement(run.fire_at)))
+    ),
+  );
+
 /** Kind, expression and time zone, with a preview of the next runs. @param {Schedule | null} schedule */
 function timingFields(schedule) {
   const kind = h(
@@ -155,7 +160,7 @@ function timingFields(schedule) {
         nextRuns,
         words && h("strong", {}, words),
         h("p", {}, t(items.length ? "schedules.preview" : "schedules.no-runs")),
-        h("ol", {}, items.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+        runList(items),
       );
     } catch (error) {
       fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));

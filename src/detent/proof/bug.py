@@ -1,0 +1,48 @@
+"""What a planted bug is: a class with one deliberate defect, in place of a class of the product."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from detent.core.job import Change
+from detent.stores.sqlite.claim import SqliteTx
+from detent.worker.state import WorkerState
+
+from .controlled_store import DEFAULT_HOOKS, Hooks
+
+T = TypeVar("T", bound=SqliteTx | WorkerState)
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One planted bug: its name, a description, and the classes it replaces."""
+
+    name: str
+    description: str
+    hooks: Hooks
+
+
+class PlantedBugs(dict[str, Bug]):
+    """Bugs by name. Called, it returns a decorator that adds a subclass of SqliteTx or WorkerState that has the bug."""
+
+    def __call__(self, name: str, description: str) -> Callable[[type[T]], type[T]]:
+        def register(kind: type[T]) -> type[T]:
+            part = "state" if issubclass(kind, WorkerState) else "transaction"
+            self[name] = Bug(name, description, replace(DEFAULT_HOOKS, **{part: kind}))  # type: ignore[arg-type]
+            return kind
+
+        return register
+
+
+def with_columns(change: Change, **columns: object) -> Change:
+    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
+
+
+class AltersChanges(SqliteTx):
+    """Writes each change as `alter` returns it."""
+
+    def alter(self, change: Change) -> Change:
+        return change
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([self.alter(change) for change in changes])
