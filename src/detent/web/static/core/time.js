@@ -35,6 +35,8 @@ export const formatExact = (iso) => exactFormat.format(new Date(iso)).replace(".
 export const formatClock = (date) => clockFormat.format(date);
 /** @param {Date} date */
 export const formatDay = (date) => dayFormat.format(date);
+/** @param {Date} date */
+export const formatDayTime = (date) => dayTimeFormat.format(date);
 
 /**
  * @param {string} iso
@@ -75,9 +77,6 @@ const dayTimeFormat = new Intl.DateTimeFormat(language, {
   second: "2-digit",
   hourCycle: "h23",
 });
-
-/** The day and the time of day. @param {Date} date */
-export const formatDayTime = (date) => dayTimeFormat.format(date);
 
 /** A `time` element with the exact time of day, and the day if it is not today. @param {string} iso */
 export function exactTime(iso) {
