@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from detent.engine.metrics import worker_throughput
+from detent.web import Settings, create_app
 from support.waiting import until
 from support.web.api import API, Api, code
 
@@ -209,3 +210,11 @@ async def test_long_names_of_workers_are_not_cut(api: Api) -> None:
 async def listed_workers(api: Api) -> list[dict[str, Any]]:
     workers: list[dict[str, Any]] = (await api.open.get(f"{API}/workers")).json()["items"]
     return workers
+
+
+async def test_a_server_sweeps_before_its_first_request(api: Api) -> None:
+    """Else no lease ended and no webhook was sent after a restart, until somebody called."""
+    app = create_app(api.engine, Settings(sweep=True))
+    async with asyncio.timeout(5), app.router.lifespan_context(app):
+        while not any(task.get_name() == "detent-web-maintenance" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)

@@ -56,6 +56,8 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if web.settings.sweep:
+            web.start(web.engine(), "start")  # leases end and webhooks are sent also before the first request
         yield
         await web.close()
 
