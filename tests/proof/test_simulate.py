@@ -197,7 +197,10 @@ def test_a_story_tells_what_concerns_the_job_that_broke_the_rule() -> None:
     assert in_words(trace[0]) == trace[0]
 
 
-def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_the_bugs_and_refuses_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # lines are not wrapped then, as in a pipe
     assert run_cli(["simulate", "--list-bugs", "--json"]) == 0
     assert [bug["name"] for bug in json.loads(capsys.readouterr().out)["bugs"]] == list(BUGS)
     assert run_cli(["simulate", "--list-bugs"]) == 0

@@ -27,7 +27,7 @@ const code = (text) => h("code", {}, text);
 const fieldsOfContract = ({ job, detail }) =>
   Object.entries(job.view)
     .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(job, name))
-    .filter(([, value]) => value !== job.id && value !== detail.wait?.name)
+    .filter(([, value]) => value !== detail.wait?.name)
     .map(([name, value]) => [name, name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
 
 /** The job's attributes; those without a value are left out. @param {JobView} view */
