@@ -238,6 +238,7 @@ def test_contract_files_spell_the_origins_and_the_table_this_way():
     assert plain(frozenset(Origin)) == ["engine", "exception", "fail", "report"]
     assert backoff_to(Table()) == {"kind": "table", "delays_ms": [60_000, 300_000, 900_000]}
     assert backoff_from({"kind": "table", "delays_ms": [5]}) == Table((5,))
+    assert backoff_from({"kind": "none"}) == Immediate()
 
 
 def test_a_requested_delay_replaces_the_backoff():
