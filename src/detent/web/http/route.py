@@ -365,10 +365,7 @@ def _endpoint(
         if is_list:
             answer = dict(zip(_LIST_KEYS, answer if isinstance(answer, tuple) else (answer, None), strict=False))
         if fields is not None:
-            answer = {
-                **answer,
-                "items": [{name: row[name] for name in fields if name in row} for row in answer["items"]],
-            }
+            answer = {**answer, "items": _chosen(answer["items"], fields)}
         response = answer if isinstance(answer, Response) else json_response(answer, status)
         if not is_public and (at := expiry_to_announce(request.caller, request.engine.store.now())):
             response.headers["Detent-Token-Expires"] = at
@@ -377,6 +374,10 @@ def _endpoint(
     if item is not None:
         endpoint.__signature__ = list_signature(handler, item)  # type: ignore[attr-defined]
     return endpoint
+
+
+def _chosen(items: Any, fields: list[str]) -> list[dict[str, Any]]:
+    return [{name: item[name] for name in fields if name in item} for item in items]
 
 
 def _documented(answers: dict[int, Any]) -> dict[int | str, dict[str, Any]]:
