@@ -228,6 +228,15 @@ def test_a_cancel_is_requested_once_then_forced() -> None:
     assert outcomes(state) == [("a", "t1", Cancelled("forced at the end of the grace"))]
 
 
+def test_a_job_whose_handler_has_not_started_is_cancelled_at_once() -> None:
+    state = with_suspect("a")
+    state.handler_started("a", 0.0, None)
+    cancel_answer = HeartbeatAnswer(cancels={"suspect": '{"actor":"ann"}'}, tokens={"a": "t1", "suspect": "t1"})
+    assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("suspect", "cancel")]
+    assert outcomes(state) == [("suspect", "t1", Cancelled("cancelled by ann"))]
+    assert not state.isolating and state.abandoned == 0 and state.handler_started("suspect", 2.0, None) is None
+
+
 def test_leases_cover_everything_that_is_not_settled() -> None:
     state = with_jobs("queued", "running", "ended", "in flight", start=False)
     for job_id in ("running", "ended", "in flight"):

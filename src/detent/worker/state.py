@@ -352,7 +352,9 @@ class WorkerState:
                 continue
             if answer.extended_at is not None:
                 held.lease.confirm(answer.extended_at)
-            if cancel_request is not None and not held.cancel_requested:
+            if cancel_request is not None and not held.started:
+                interrupts.append(self._abandon(held, Cancelled(cancel_reason(cancel_request)), "cancel"))
+            elif cancel_request is not None and not held.cancel_requested:
                 held.cancel_requested = True
                 self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, cancel_request, StopKind.CANCEL))
