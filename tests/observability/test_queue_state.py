@@ -100,6 +100,17 @@ async def test_a_queue_whose_ready_jobs_belong_to_paused_tenants_is_paused(engin
     assert (await queue(engine))["due_paused"] == 0
 
 
+async def test_a_scheduled_job_does_not_hide_that_all_ready_jobs_are_paused(engine: Engine) -> None:
+    await register_worker(engine, "w1", job_types=["mail", "sms"])
+    await submit(engine, queue="q")
+    await submit(engine, queue="q", job_type="sms", delay=500)
+    await engine.limits.pause("job_type", "mail", ANN)
+    view = await queue(engine)
+    assert (view["state"], [pause["name"] for pause in view["paused_by"]]) == ("paused", ["mail"])
+    await engine.limits.resume("job_type", "mail", ANN)
+    assert await state(engine) == "active"
+
+
 async def test_a_paused_state_names_the_pauses_of_others(engine: Engine) -> None:
     await submit(engine, queue="q")
     await engine.limits.pause("queue", "q", replace(ANN, reason="the bank is closed"))

@@ -68,8 +68,8 @@ def state_of(
     """The most important state: paused, no worker, draining, at its limit; else active, or idle without such jobs.
 
     A queue is at its limit if no ready job may start because of limits, and draining if all workers that could run its
-    jobs claim no more. Ready jobs of paused tenants do not count; if there are no other ready or running jobs, it is
-    paused.
+    jobs claim no more. Jobs of paused types and ready jobs of paused tenants do not count; if there are no other ready
+    or running jobs, it is paused.
     """
     paused = {(pause.kind, pause.name) for pause in pauses}
     open_rows = [row for row in rows if _is_open(row)]
@@ -92,7 +92,7 @@ def state_of(
         return QueueState("at_limit", limited_by=limited_by)
     if any(row.due or row.held for row in running):
         return QueueState("active", limited_by=limited_by)
-    return QueueState("paused" if any(row.due_paused for row in rows) else "idle")
+    return QueueState("paused" if any(row.due for row in rows) else "idle")
 
 
 def _is_open(row: Backlog) -> bool:
