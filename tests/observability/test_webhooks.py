@@ -585,6 +585,49 @@ async def test_what_waits_is_not_redirected_with_its_texts(engine: Engine, recei
     }
 
 
+async def test_an_edit_while_events_are_queued_is_obeyed(
+    engine: Engine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else texts of handlers, read before the webhook lost its payloads, would go to the new URL."""
+    await engine.webhooks.add(WebhookRequest("crm", "http://127.0.0.1:9/", phases=("final",)), ANN)
+    await run_jobs(engine, 1, PERMANENT)
+    write = engine.store.write
+
+    async def write_after_an_edit(act: Any) -> Any:
+        monkeypatch.undo()
+        await engine.scoped(tenant=None, payloads=False).webhooks.edit("crm", {"url": receiver.url}, ANN)
+        return await write(act)
+
+    monkeypatch.setattr(engine.store, "write", write_after_an_edit)
+    await queue_events(engine, WebhookSettings())
+    await WebhookSender(engine, WebhookSettings()).drain()
+    assert [body["job"]["error_message"] for body in bodies(receiver)] == [None]
+
+
+async def test_a_cleared_event_that_matches_no_more_delays_no_other(
+    engine: Engine, receiver: Receiver, clock: FakeClock
+) -> None:
+    receiver.answers = [500]
+    await engine.webhooks.add(WebhookRequest("crm", receiver.url), ANN)
+    await run_jobs(engine)
+    sender = WebhookSender(engine, WebhookSettings())
+    await sender.drain()
+    since = (await engine.webhooks.list())[0]["failing_since"]
+    await engine.webhooks.edit("crm", {"events": ("job.succeeded",), "payloads": False}, ANN)
+    clock.advance(2)
+    receiver.answers = [500]
+    await sender.drain()
+    (webhook,) = await engine.webhooks.list()
+    assert (webhook["failing_since"], webhook["backlog"]) == (since, 1), "what was not sent blames nobody"
+    clock.advance(5)
+    await sender.drain()
+    assert [body["type"] for body in bodies(receiver)] == ["job.created", "job.succeeded", "job.succeeded"]
+    listed = await engine.webhooks.deliveries("crm")
+    assert [(one["event"], one["state"]) for one in listed] == [
+        ("job.succeeded", "delivered"), ("job.claimed", "given up"), ("job.created", "given up")
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("status", "error"), [(200, None), (410, "gone")])
 async def test_an_edit_applies_to_what_is_being_sent(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, status: int, error: str | None

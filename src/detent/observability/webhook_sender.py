@@ -87,7 +87,7 @@ class WebhookSender:
     async def _send(self, webhook: Webhook, delivery: Delivery) -> webhooks.Attempt:
         text, now = await webhooks.read_body(self._engine, webhook, delivery), self._engine.store.now()
         if text is None:
-            return webhooks.Attempt(delivery, "its event was deleted or does not match any more", webhooks.NOT_FOUND)
+            return webhooks.Attempt(delivery, "its event was deleted or does not match any more", is_sent=False)
         body, seconds = text.encode(), now // SECOND
         signatures = [sign(secret, delivery.id, seconds, body) for secret in webhook.signing_secrets(now)]
         headers = {

@@ -44,8 +44,6 @@ _KEPT = 10_000
 """Deliveries of one webhook that are kept after they ended."""
 GONE = 410
 """The HTTP status with which a receiver ends its subscription."""
-NOT_FOUND = 404
-"""Stands for the status of an attempt that was not sent, because its event is gone: the receiver is not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +79,20 @@ class WebhookRequest:
 class Attempt:
     """The result of one request. error None: it was delivered. status: of the HTTP response, None without one.
 
-    retry_after: seconds for which the receiver asked not to be called.
+    retry_after: seconds for which the receiver asked not to be called. is_sent: False if there was nothing to send.
     """
 
     delivery: Delivery
     error: str | None = None
     status: int | None = None
     retry_after: int | None = None
+    is_sent: bool = True
 
     @property
     def blames_receiver(self) -> bool:
         """True if other deliveries would fail, too. A refused body (4xx) says nothing about others."""
-        status = self.status
-        return self.error is not None and (status is None or status >= 500 or status in (408, 429, GONE))
+        status, failed = self.status, self.is_sent and self.error is not None
+        return failed and (status is None or status >= 500 or status in (408, 429, GONE))
 
 
 class Webhooks(Service):
@@ -329,7 +328,10 @@ async def _queue_page(runtime: Runtime, position: str, webhooks: Sequence[Webhoo
     matching = {webhook.id: list(_deliveries(runtime, webhook, events)) for webhook in webhooks}
 
     async def act(tx: Tx) -> None:
+        present = {webhook.id: _apply_changes(webhook, {}) for webhook in await tx.webhooks.list_webhooks()}
         for webhook in webhooks:
+            if present.get(webhook.id) != _apply_changes(webhook, {}):  # it may have lost its payloads
+                continue
             if await tx.webhooks.move_webhook(webhook.id, str(after), expected=position):
                 await tx.webhooks.queue_deliveries(matching[webhook.id])
 
@@ -411,7 +413,7 @@ async def record_attempts(
 def _next_attempt(attempt: Attempt, limits: WebhookLimits, now: Micros) -> Micros | None:
     delivery = attempt.delivery
     too_old = now - delivery.created_at >= limits.max_age_seconds * SECOND
-    if attempt.error is None or delivery.attempts >= limits.max_attempts or too_old:
+    if attempt.error is None or not attempt.is_sent or delivery.attempts >= limits.max_attempts or too_old:
         return None
     pause = Backoff(_FIRST_PAUSE, _LONGEST_RETRY, failures=delivery.attempts - 1).seconds
     return now + int(max(pause, _requested_pause([attempt])) * SECOND)
@@ -423,8 +425,11 @@ def _requested_pause(attempts: Iterable[Attempt]) -> float:
 
 def _after_attempts(webhook: Webhook, attempts: Sequence[Attempt], limits: WebhookLimits, now: Micros) -> Webhook:
     """The webhook after these requests: any success ends its pause."""
-    bad = [attempt for attempt in attempts if attempt.blames_receiver]
-    if len(bad) < len(attempts) or not attempts:
+    sent = [attempt for attempt in attempts if attempt.is_sent]
+    bad = [attempt for attempt in sent if attempt.blames_receiver]
+    if not sent:
+        return webhook
+    if len(bad) < len(sent):
         return replace(webhook, failures=0, failing_since=None, retry_at=None, last_error=None)
     since = webhook.failing_since if webhook.failing_since is not None else now
     pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, failures=webhook.failures).seconds
