@@ -11,7 +11,7 @@ from detent.engine import Engine
 from detent.engine.metrics import time_series
 from detent.engine.metrics.buckets import upper_seconds
 from detent.engine.metrics.series_views import Dimension, groups_view, latency_view, series_view
-from detent.engine.metrics.time_series import ALL, KEEP, SPANS, SeriesRecorder
+from detent.engine.metrics.time_series import ALL, GROUP_SPANS, KEEP, SPANS, SeriesRecorder
 from detent.engine.reads.operations import SpanName
 from detent.ports.metrics import Subject
 from detent.ports.tx import Tx
@@ -169,6 +169,17 @@ async def test_groups_include_the_current_minute(engine: Engine, clock: FakeCloc
     await SeriesRecorder(engine).catch_up()
     (item,) = (await groups_view(engine, span, "queue"))["items"]
     assert (item["submitted"], item["ended_well"], sum(item["finished"])) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("span", SPANS)
+async def test_the_sums_tell_how_much_time_they_cover(engine: Engine, clock: FakeClock, span: SpanName) -> None:
+    """Ten seconds after a point began, it takes the place of the oldest one: the sums cover less than the span."""
+    clock.advance(86_400 + 9 - engine.store.now() / SECOND % 86_400)
+    for age in (9, 10):
+        series, groups = await series_view(engine, span, ALL), await groups_view(engine, span, "queue")
+        for view, rule in ((series, SPANS[span]), (groups, GROUP_SPANS[span])):
+            assert view["seconds"] == rule.seconds + (9 if age == 9 else 10 - rule.point)
+        clock.advance(1)
 
 
 async def test_the_number_of_subjects_is_bounded(

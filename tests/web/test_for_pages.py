@@ -109,6 +109,17 @@ async def test_exactly_the_listed_actions_succeed(api: Api) -> None:
             assert ("requeue" in {action["act"] for action in after["acts"]}) == ended
 
 
+async def test_a_requeued_job_names_its_newest_copy(api: Api) -> None:
+    job = await api.submit()
+    assert (await get_json(api, f"jobs/{job['id']}/detail"))["requeued_as"] is None
+    assert (await api.open.post(f"{API}/jobs/{job['id']}/cancel", json={"reason": "x"})).is_success
+    for _ in range(2):
+        answer = (await api.open.post(f"{API}/jobs/{job['id']}/requeue", json={})).json()
+        copy = answer["job"]["id"]
+        assert (await get_json(api, f"jobs/{job['id']}/detail"))["requeued_as"] == copy
+    assert (await get_json(api, f"jobs/{copy}/detail"))["requeued_from"] == {"kind": "job", "id": job["id"]}
+
+
 async def test_the_listed_actions_depend_on_the_role(api: Api) -> None:
     boss = await api.person("boss", "admin")
     job = await api.submit(boss, hold=True)

@@ -42,6 +42,11 @@ class _Window(NamedTuple):
     def seconds(self, point: int) -> int:
         return min(self.rule.point, (self.now - self.start(point)) // SECOND)
 
+    @property
+    def covered(self) -> int:
+        """Seconds from the first point up to now."""
+        return max(1, (self.now - self.start(self.first)) // SECOND)
+
 
 async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> operations.TimeSeries:
     """The series of one subject: complete points, the current one if enough of it is over, and the total up to now."""
@@ -61,6 +66,7 @@ async def series_view(runtime: Runtime, span: SpanName, subject: Subject) -> ope
         name=None if subject.kind == "all" else subject.name,
         at=iso(window.now),
         bucket_seconds=window.rule.point,
+        seconds=window.covered,
         points=[_point(window, point, point_sums) for point, point_sums in sums.items()],
         total=_sums_view(total),
     )
@@ -70,8 +76,15 @@ async def groups_view(runtime: Runtime, span: SpanName, by: Dimension) -> operat
     """The totals of each queue, job type or tenant, up to now. Summed in a thread: a thousand take a while."""
     window, rows = await runtime.store.read(partial(_read, rule=GROUP_SPANS[span], kind=by, name=None))
     items = await asyncio.to_thread(_groups, window, rows)
-    at, point = iso(window.now) or "", window.rule.point
-    return {"span": span, "by": by, "at": at, "bucket_seconds": point, "items": items, "next_cursor": None}
+    return {
+        "span": span,
+        "by": by,
+        "at": iso(window.now) or "",
+        "bucket_seconds": window.rule.point,
+        "seconds": window.covered,
+        "items": items,
+        "next_cursor": None,
+    }
 
 
 async def _read(tx: Tx, *, rule: SpanRule, kind: str, name: str | None) -> tuple[_Window, list[SubjectSlot]]:

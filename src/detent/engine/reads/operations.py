@@ -266,8 +266,9 @@ class TimeSeries(TypedDict):
     name: Annotated[str | None, "Name of the queue, job type or tenant."]
     at: Timestamp
     bucket_seconds: Annotated[int, "Length of the interval of a point."]
+    seconds: Annotated[int, "Length of the time that `total` covers, up to `at`."]
     points: list[SeriesPoint]
-    total: Annotated[SeriesSums, "Of all points."]
+    total: Annotated[SeriesSums, "Of all points, up to `at`."]
 
 
 class SeriesGroup(SeriesSums):
@@ -287,6 +288,7 @@ class SeriesGroups(TypedDict):
     by: Literal["queue", "job_type", "tenant"]
     at: Timestamp
     bucket_seconds: Annotated[int, "Length of the interval of a point."]
+    seconds: Annotated[int, "Length of the time that the sums cover, up to `at`."]
     items: list[SeriesGroup]
     next_cursor: Annotated[str | None, "Always null: the list has one page."]
 

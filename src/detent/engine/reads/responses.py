@@ -579,6 +579,7 @@ class JobDetail(TypedDict):
     has_logs: Annotated[bool, "Whether log lines were captured."]
     progress: ProgressReport | None
     requeued_from: JobOrigin | None
+    requeued_as: Annotated[str | None, "The newest job that an operator requeued this one as."]
     approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
     children: Children
 

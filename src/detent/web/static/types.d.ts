@@ -293,6 +293,7 @@ export interface ChildCount {
 export interface JobDetail {
   version: number;
   requeued_from: { kind: "dead_letter" | "job"; id: string } | null;
+  requeued_as: string | null;
   acts: JobAction[];
   wait: { name: string; until: string | null } | null;
   cancel_requested: boolean;
@@ -804,6 +805,7 @@ export interface Series {
   span: Span;
   at: string;
   bucket_seconds: number;
+  seconds: number;
   points: (SeriesSums & { at: string; seconds: number })[];
   total: SeriesSums;
 }
@@ -816,6 +818,12 @@ export interface SeriesGroup extends SeriesSums {
 export interface SeriesGroups extends Page<SeriesGroup> {
   span: Span;
   bucket_seconds: number;
+  seconds: number;
+}
+
+/** A group's sums with the time that they cover. */
+export interface GroupSeries extends SeriesGroup {
+  seconds: number;
 }
 
 export interface Attention {

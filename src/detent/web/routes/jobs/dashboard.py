@@ -55,11 +55,11 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         counts = [count for count in await tx.children.count_children(job.id) if engine.sees(count)]
         progress = (await tx.output.progress_of([job.id])).get(job.id)
         has_logs = bool(await tx.output.last_log_lines(job.id, 1))
-        origin = await _origin(tx, job)
+        origin, copy = await _origin(tx, job), await _requeued_as(tx, job)
         steps = await tx.steps.count_steps(job.id)
-        return await tx.approvals.approvals_of(job.id), counts, progress, steps, has_logs, origin
+        return await tx.approvals.approvals_of(job.id), counts, progress, steps, has_logs, origin, copy
 
-    approvals, counts, progress, steps, has_logs, origin = await engine.store.read(read_detail)
+    approvals, counts, progress, steps, has_logs, origin, copy = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
     return show(
@@ -72,6 +72,7 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         steps=steps,
         has_logs=has_logs,
         requeued_from=origin,
+        requeued_as=copy,
         progress=progress_view(progress, payloads=engine.payloads),
         approvals=[approval_view(approval, payloads=engine.payloads) for approval in approvals],
         children={"total": sum(count.number for count in counts), "counts": _by_status(counts)},
@@ -116,6 +117,14 @@ async def _origin(tx: Tx, job: Job) -> responses.JobOrigin | None:
         return None
     is_dead_letter = await tx.dead_letters.dead_letter(job.requeued_from) is not None
     return {"kind": "dead_letter" if is_dead_letter else "job", "id": job.requeued_from}
+
+
+async def _requeued_as(tx: Tx, job: Job) -> str | None:
+    """From the audit log, which is the only place that records it at the job that was requeued."""
+    if job.phase is not Phase.FINAL:
+        return None
+    acts = [row.entry.data for row in await tx.audit.list_audit(10, subject=job.id) if row.entry.act == "job.requeue"]
+    return acts[0]["requeued_as"] if acts and acts[0] else None
 
 
 def _by_status(counts: Sequence[ChildCount]) -> list[responses.ChildCounts]:

@@ -1,6 +1,6 @@
 // Overview: jobs by phase and status, throughput and latency, queues, job types, workers, dead letters, alerts.
 
-/** @import { Alert, Column, Contract, Overview, Page, Phase, Queue, QueueStateName, Series, SeriesGroup, SeriesGroups, Table } from "../types.d.ts" */
+/** @import { Alert, Column, Contract, GroupSeries, Overview, Page, Phase, Queue, QueueStateName, Series, SeriesGroups, Table } from "../types.d.ts" */
 
 import { shareBar } from "../charts/share_bar.js";
 import { card, cardWithHead } from "../components/elements.js";
@@ -17,7 +17,7 @@ import { formatNumber, t } from "../core/words.js";
 import { alertText } from "./alerts/alert_text.js";
 import { seriesCards } from "./metrics/series_cards.js";
 import { currentSpan } from "./metrics/spans.js";
-import { PERCENTILE_COLUMNS } from "./queues/group_columns.js";
+import { groupSeries, PERCENTILE_COLUMNS } from "./queues/group_columns.js";
 import { queueState } from "./queues/state_badge.js";
 import "../core/shell.js";
 
@@ -25,14 +25,14 @@ import "../core/shell.js";
  * @typedef {object} OverviewData
  * @property {Overview} overview
  * @property {Series | null} series
- * @property {SeriesGroup[]} types
- * @property {SeriesGroup[]} tenants
+ * @property {GroupSeries[]} types
+ * @property {GroupSeries[]} tenants
  * @property {Alert[] | null} alerts
  * @property {Map<string, Contract>} contracts
  */
 /** @typedef {{ tone: string, value: string, label: string, href: string }} Tile */
 /** @typedef {{ contract: string, status: string | null, count: number, parts: [string, number][] }} StatusLine */
-/** @typedef {{ name: string | null, series: SeriesGroup }} GroupRow */
+/** @typedef {{ name: string | null, series: GroupSeries }} GroupRow */
 
 /** @type {Phase[]} */
 const PHASES = ["claimable", "leased", "blocked", "final"];
@@ -95,7 +95,7 @@ function buildGroups(kind, urlOf) {
   return table(t(`overview.${kind}`), columns);
 }
 
-/** @param {SeriesGroup[]} groups @returns {GroupRow[]} */
+/** @param {GroupSeries[]} groups @returns {GroupRow[]} */
 const rowsOf = (groups) => groups.map((series) => ({ name: series.name, series }));
 
 /** A tenant has no queues, types and alerts of its own: all tenants share them. @returns {Promise<OverviewData>} */
@@ -110,7 +110,7 @@ async function load() {
     tenant ? null : get("alerts").catch(() => null),
   ]);
   const contracts = await loadContracts(Object.keys(overview.statuses ?? {}));
-  const groups = { types: types?.items ?? [], tenants: tenants?.items ?? [] };
+  const groups = { types: types ? groupSeries(types) : [], tenants: tenants ? groupSeries(tenants) : [] };
   return { overview, series, ...groups, alerts: alerts?.items ?? null, contracts };
 }
 

@@ -1,6 +1,6 @@
 // Queues: their state, jobs, throughput and running time; pause and resume; limits.
 
-/** @import { Column, Limit, Page, Pause, Queue, QueueList, SeriesGroup, SeriesGroups, Table } from "../types.d.ts" */
+/** @import { Column, GroupSeries, Limit, Page, Pause, Queue, QueueList, SeriesGroups, Table } from "../types.d.ts" */
 
 import { button } from "../components/elements.js";
 import { showRows, table } from "../components/table.js";
@@ -19,7 +19,7 @@ import { pauseButton, pauseByName } from "./queues/pausing.js";
 import { queueState } from "./queues/state_badge.js";
 import "../core/shell.js";
 
-/** @typedef {Queue & { series: SeriesGroup | null }} QueueRow */
+/** @typedef {Queue & { series: GroupSeries | null }} QueueRow */
 
 const SHOWN_TYPES = 4;
 /** @type {ReturnType<typeof build> | null} */
@@ -93,7 +93,7 @@ async function load() {
     get("limits"),
     get("series/groups", { by: "queue", span: currentSpan() }),
   ]);
-  return { ...queues, limits: limits.items, series: series.items };
+  return { ...queues, limits: limits.items, series };
 }
 
 /** @type {QueueRow[]} */

@@ -58,6 +58,7 @@ export function jobDetails({ job, detail }) {
     job.trace_id && [t("job.trace"), code(job.trace_id)],
     job.dlq_id && [t("job.dead-letter"), h("a", { href: deadLetterUrl(job.dlq_id) }, job.dlq_id)],
     detail.requeued_from && [t("job.requeued-from"), originLink(detail.requeued_from)],
+    detail.requeued_as && [t("dead-letters.requeued-as"), jobLink(detail.requeued_as)],
     job.parent_id && [t("job.parent"), jobLink(job.parent_id)],
     ...fieldsOfContract({ job, detail }),
   ]);

@@ -1,15 +1,14 @@
 // Columns that lists of queues and of job types share.
 
-/** @import { Column, JobGroup, SeriesGroup } from "../../types.d.ts" */
+/** @import { Column, GroupSeries, JobGroup, SeriesGroups } from "../../types.d.ts" */
 
 import { sparkline } from "../../charts/sparkline.js";
 import { h } from "../../core/dom.js";
 import { timeElement } from "../../core/time.js";
 import { formatNumber, t } from "../../core/words.js";
 import { failureShare, formatSeconds, perMinute, throughputOf } from "../metrics/series_cards.js";
-import { currentSpan, spanSeconds } from "../metrics/spans.js";
 
-/** @typedef {JobGroup & { series: SeriesGroup | null }} GroupRow */
+/** @typedef {JobGroup & { series: GroupSeries | null }} GroupRow */
 
 /** @type {Column<GroupRow>[]} */
 export const NUMBER_COLUMNS = [
@@ -20,13 +19,13 @@ export const NUMBER_COLUMNS = [
   { label: t("col.workers"), class: "number", cell: ({ workers }) => formatNumber(workers) },
 ];
 
-/** @param {SeriesGroup} series */
+/** @param {GroupSeries} series */
 const spark = (series) => sparkline(series.finished, t("overview.throughput"), "leased");
 
-/** @param {SeriesGroup} series */
-const rate = (series) => perMinute(throughputOf(series, spanSeconds(currentSpan())));
+/** @param {GroupSeries} series */
+const rate = (series) => perMinute(throughputOf(series, series.seconds));
 
-/** @type {Column<{ series: SeriesGroup | null }>[]} */
+/** @type {Column<{ series: GroupSeries | null }>[]} */
 const COMMON_COLUMNS = [
   {
     label: t("overview.throughput"),
@@ -43,7 +42,7 @@ const COMMON_COLUMNS = [
 
 /**
  * @param {"p50" | "p95" | "p99"} percentile
- * @returns {Column<{ series: SeriesGroup | null }>}
+ * @returns {Column<{ series: GroupSeries | null }>}
  */
 const runColumn = (percentile) => ({
   label: t(`col.run-${percentile}`),
@@ -54,14 +53,17 @@ const runColumn = (percentile) => ({
 export const SERIES_COLUMNS = [...COMMON_COLUMNS, runColumn("p95")];
 export const PERCENTILE_COLUMNS = [...COMMON_COLUMNS, runColumn("p50"), runColumn("p95"), runColumn("p99")];
 
+/** @param {SeriesGroups} groups @returns {GroupSeries[]} */
+export const groupSeries = ({ items, seconds }) => items.map((group) => ({ ...group, seconds }));
+
 /**
  * The rows with their series.
  * @template Item
  * @param {Item[]} items
- * @param {SeriesGroup[]} groups
+ * @param {SeriesGroups} groups
  * @param {(item: Item) => string} nameOf
  */
 export function withSeries(items, groups, nameOf) {
-  const byName = new Map(groups.map((group) => [group.name, group]));
+  const byName = new Map(groupSeries(groups).map((group) => [group.name, group]));
   return items.map((item) => ({ ...item, series: byName.get(nameOf(item)) ?? null }));
 }

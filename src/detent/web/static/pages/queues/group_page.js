@@ -13,7 +13,7 @@ import { elapsedElement, timeElement } from "../../core/time.js";
 import { enqueueUrl, jobsUrl, jobTypeUrl, jobUrl, nameInQuery, queueUrl, workerUrl } from "../../core/urls.js";
 import { formatNumber, t, translated } from "../../core/words.js";
 import { failureShare, perMinute, seriesCards, throughputOf } from "../metrics/series_cards.js";
-import { currentSpan, spanSeconds } from "../metrics/spans.js";
+import { currentSpan } from "../metrics/spans.js";
 import { limitsCard } from "./limits_card.js";
 import { pauseButton } from "./pausing.js";
 
@@ -144,13 +144,13 @@ export function startGroupPage({ by, path, state }) {
    * @param {Detail} detail
    * @param {Series} series
    */
-  function tilesOf({ due, later, held }, { total, span }) {
+  function tilesOf({ due, later, held }, { total, seconds }) {
     /** @type {[string, string, string, string][]} */
     const tiles = [
       ["claimable", formatNumber(due), t("col.ready"), `${term} phase:claimable`],
       ["claimable", formatNumber(later), t("col.scheduled"), term],
       ["leased", formatNumber(held), t("col.running"), `${term} phase:leased`],
-      ["good", perMinute(throughputOf(total, spanSeconds(span))), t("group.throughput"), `${term} phase:final`],
+      ["good", perMinute(throughputOf(total, seconds)), t("group.throughput"), `${term} phase:final`],
       [total.ended_badly ? "bad" : "good", failureShare(total), t("group.failed"), term],
     ];
     return tiles.map(([tone, value, label, filter]) =>

@@ -1,6 +1,6 @@
 // Job types: their state, jobs, throughput and percentiles of waiting and running time.
 
-/** @import { Column, JobType, Page, SeriesGroup, SeriesGroups, Table } from "../../types.d.ts" */
+/** @import { Column, GroupSeries, JobType, Page, SeriesGroups, Table } from "../../types.d.ts" */
 
 import { showRows, table } from "../../components/table.js";
 import { get, may } from "../../core/api.js";
@@ -16,7 +16,7 @@ import { pauseButton } from "./pausing.js";
 import { jobTypeState } from "./state_badge.js";
 import "../../core/shell.js";
 
-/** @typedef {JobType & { series: SeriesGroup | null }} TypeRow */
+/** @typedef {JobType & { series: GroupSeries | null }} TypeRow */
 
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
@@ -56,7 +56,7 @@ async function load() {
     get("job-types"),
     get("series/groups", { by: "job_type", span: currentSpan() }),
   ]);
-  return { types: types.items, series: series.items };
+  return { types: types.items, series };
 }
 
 function drawRows() {
