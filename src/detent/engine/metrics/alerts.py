@@ -226,7 +226,7 @@ async def end_silence(engine: Runtime, silence_id: str, scope: Scope) -> bool:
 
 
 async def list_silences(engine: Runtime) -> list[Silence]:
-    """The silences that last, those first that end first."""
+    """The active silences, the next to end first."""
 
     async def act(tx: Tx) -> list[Silence]:
         return [silence for silence in await tx.silences.list_silences() if tx.now < silence.until]

@@ -59,13 +59,13 @@ async def list_alert_rules(request: ApiRequest) -> list[operations.AlertRule]:
 
 @router.route_for("GET", "/alerts/silences", Power.READ, shared="alerts")
 async def list_silences(request: ApiRequest) -> list[operations.Silence]:
-    """List the silences that last, those first that end first."""
+    """List the active silences, the next to end first."""
     return [show(operations.Silence, silence) for silence in await alerts.list_silences(request.engine)]
 
 
 @router.route_for("POST", "/alerts/silences", Power.OPERATE, status=201, shared="alerts")
 async def silence_alerts(request: ApiRequest, body: SilenceRequest) -> operations.Silence:
-    """Notify no channel of alerts of a rule, or of one of its subjects, for some time.
+    """Silence a rule, or one of its subjects: no channel is notified of its alerts for some time.
 
     The alerts are still evaluated and listed. One that still fires when the silence ends is announced then. 422
     SILENCE_INVALID if neither the settings of this server nor the list of alerts has the rule.

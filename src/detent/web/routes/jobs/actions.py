@@ -36,7 +36,7 @@ async def cancel_job(
 
 @router.route_for("POST", "/jobs/{job_id}/abort", Power.OPERATE)
 async def abort_job(request: ApiRequest, job_id: JobId, body: schemas.OptionalReason = None) -> responses.Job:
-    """Abort: make a job fail that no worker holds. 409 if a worker holds it or its contract has no such transition."""
+    """Make a job fail that no worker runs. 409 if a worker runs it or its contract has no such transition."""
     return request.job_view(await request.engine.jobs.abort(job_id, request.acting(body)))
 
 

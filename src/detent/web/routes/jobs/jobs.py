@@ -238,7 +238,7 @@ async def explain_job(request: ApiRequest, job_id: JobId) -> JsonObject:
 
 @router.route_for("GET", "/jobs/{job_id}/verify", Power.READ, responses={200: responses.VerifyReport})
 async def verify_job(request: ApiRequest, job_id: JobId) -> JsonObject:
-    """Integrity check: compare a job's row with its log and its contract."""
+    """Compare a job's row with its log and its contract."""
     engine = request.engine
     job = await engine.jobs.get(job_id)
     return (await verify(engine.store, engine.contracts, Scope(job_id=job.id))).as_dict()

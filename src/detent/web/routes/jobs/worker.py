@@ -188,9 +188,10 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.Claim
 
 @router.route_for("POST", "/worker/heartbeat", Power.WORK)
 async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> responses.HeartbeatResponse:
-    """Heartbeat: extend the leases of the held jobs. Returns lost leases, jobs to cancel, and a command to the worker.
+    """Extend the leases of the jobs that a worker holds (heartbeat).
 
-    Send one every third of the lease, also while the worker holds nothing and does not claim.
+    Returns lost leases, jobs to cancel, and a command to the worker. Send one every third of the lease, also
+    while the worker holds nothing and does not claim.
     """
     worker = _worker_id(request, body.worker)
     extended = await request.engine.extend(body.held, body.lease_seconds)
@@ -212,7 +213,7 @@ async def settle_job(request: ApiRequest, body: SettleRequest) -> responses.Sett
 
 @router.route_for("POST", "/worker/deregister", Power.WORK)
 async def deregister_worker(request: ApiRequest, body: WorkerName) -> worker_protocol.DeregisterResponse:
-    """Remove a worker that exits from the list, and the command to it. Settle what it holds first."""
+    """Remove a worker from the list when it exits. Its command is removed too. Settle what it holds first."""
     worker = _worker_id(request, body.worker)
     await request.engine.workers.deregister(worker)
     return {"worker": worker}
