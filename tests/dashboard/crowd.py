@@ -190,7 +190,7 @@ def _fill_others(database: Database, samples: Samples) -> None:
 
 
 def fill_series(database: Database) -> None:
-    """Slots of every span that goes back from the present, with numbers that rise and fall.
+    """Slots of every span that goes back from the present, with numbers that rise and fall every ten minutes.
 
     Each span has the same jobs per minute, and the queues together as many as all types, all tenants or the whole.
     """
@@ -204,10 +204,11 @@ def fill_series(database: Database) -> None:
     shares = " ".join(f"WHEN '{kind}' THEN {max(numbers.values()) / number}" for kind, number in numbers.items())
     now = int(time.time())
     for width, slots in _SERIES:
-        histogram = f"CASE ({now // width} - value) * {width} / 600 % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
+        part = f"({now // width} - value) * {width} / 600"
+        histogram = f"CASE {part} % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
         counts = (
-            f"CAST(({count}) * CASE s.kind {shares} END * {width} / 60 AS bigint)"
-            for count in ("9 + abs(value % 24 - 12)", "8 + abs(value % 24 - 12)", "value % 4")
+            f"CAST(round(({count}) * CASE s.kind {shares} END * {width} / 60) AS bigint)"
+            for count in (f"9 + abs({part} % 24 - 12)", f"8 + abs({part} % 24 - 12)", f"{part} % 4")
         )
         database.copies(
             slots,

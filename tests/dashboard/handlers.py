@@ -70,7 +70,7 @@ async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
         raise Retry("the file is locked", after=0.0)
     for number in range(rows):
         await ctx.step("row", _row, number)
-    await ctx.progress(4 / rows, f"4 of {rows} rows")
+    await ctx.progress(1 / 3, f"{rows} of {3 * rows} rows")
     await ctx.once("open gate", until, Path(gate).exists, 600)
     log.info("the gate is open")
     return rows
