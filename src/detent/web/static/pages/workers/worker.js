@@ -105,15 +105,20 @@ function draw(root, { worker, recovery }) {
   const none = () => h("p", { class: "soft" }, t("worker.idle"));
   showRows(view.runningList, view.running, worker.running_jobs, (job) => job.id, none);
   const { points, since, seconds } = worker.recent, to = new Date(worker.at).getTime();
-  view.chart.show(points.map(pointOf), new Date(since).getTime(), to);
+  view.chart.show(points.map((minute) => pointOf(minute, to)), new Date(since).getTime(), to);
   view.window.textContent = t("worker.window", { span: formatDuration(seconds * 1000) });
   fill(view.details, detailsOf(worker));
   fill(view.lost, recovery && lostCard(recovery));
 }
 
-/** @param {WorkerMinute} minute @returns {Point} */
-const pointOf = ({ at, ended_well, ended_badly, retries }) => ({
-  at: new Date(at).getTime() + MINUTE_MS / 2,
+/**
+ * The middle of the minute, or the present if that is earlier.
+ * @param {WorkerMinute} minute
+ * @param {number} now
+ * @returns {Point}
+ */
+const pointOf = ({ at, ended_well, ended_badly, retries }, now) => ({
+  at: Math.min(new Date(at).getTime() + MINUTE_MS / 2, now),
   succeeded: ended_well,
   failed: ended_badly,
   retried: retries,
