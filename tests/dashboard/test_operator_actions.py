@@ -152,6 +152,9 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     submit_dialog(page, reason="holidays")
     expect(schedule_row).to_contain_text("Paused")
     assert schedule(site, "digest")["paused"]
+    schedule_row.locator("button.plain").click()
+    expect(page.locator("dialog")).to_contain_text("Paused: none of these runs happens until it is resumed.")
+    page.click("dialog >> text=Close")
     schedule_row.locator("[data-action=resume]").click()
     expect(schedule_row).to_contain_text("Active")
     schedule_row.locator("button.plain").click()

@@ -136,6 +136,9 @@ export const runList = (runs) =>
     ),
   );
 
+/** @param {Schedule | null} schedule */
+export const pausedNote = (schedule) => schedule?.paused && h("p", {}, t("schedules.paused-runs"));
+
 /** Kind, expression and time zone, with a preview of the next runs. @param {Schedule | null} schedule */
 function timingFields(schedule) {
   const kind = h(
@@ -159,6 +162,7 @@ function timingFields(schedule) {
       fill(
         nextRuns,
         words && h("strong", {}, words),
+        items.length > 0 && pausedNote(schedule),
         h("p", {}, t(items.length ? "schedules.preview" : "schedules.no-runs")),
         runList(items),
       );
