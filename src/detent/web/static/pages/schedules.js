@@ -88,10 +88,11 @@ async function showNextRuns(schedule) {
   try {
     /** @type {SchedulePreview} */
     const { items, timezone, in_words } = await get(`${pathOf(schedule)}/preview`, { count: 20 });
+    const zoneKey = timezone === timeZone ? "schedules.zone.same" : "schedules.zone";
     openDialog(t("schedules.next-runs", { name: schedule.name }), [
       in_words[WORDS] && h("p", {}, h("strong", {}, in_words[WORDS])),
       pausedNote(schedule),
-      h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, viewerZone: timeZone })),
+      h("p", { class: "soft" }, t(zoneKey, { zone: timezone, viewerZone: timeZone })),
       runList(items),
     ]);
   } catch (error) {
