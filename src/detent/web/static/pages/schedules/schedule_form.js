@@ -5,7 +5,7 @@ import { payloadCard, showPayloadProblems } from "../../components/schema/payloa
 import { asProblem, call, canSeePayloads, get, may, post } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { parseJson } from "../../core/json.js";
-import { formatExact, timeElement, timeZone } from "../../core/time.js";
+import { formatExact, timeZone } from "../../core/time.js";
 import { language, t } from "../../core/words.js";
 
 /** Kind of schedule -> example. @type {Record<string, string>} */
@@ -127,14 +127,7 @@ async function declared(query) {
 }
 
 /** @param {SchedulePreview["items"]} runs */
-export const runList = (runs) =>
-  h(
-    "ol",
-    {},
-    runs.map((run) =>
-      h("li", {}, formatExact(run.fire_at), " ", h("span", { class: "soft nowrap" }, timeElement(run.fire_at)))
-    ),
-  );
+export const runList = (runs) => h("ol", {}, runs.map((run) => h("li", {}, formatExact(run.fire_at))));
 
 /** @param {Schedule | null} schedule */
 export const pausedNote = (schedule) => schedule?.paused && h("p", {}, t("schedules.paused-runs"));
