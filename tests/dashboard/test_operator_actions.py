@@ -118,6 +118,7 @@ def test_a_dialog_with_a_long_list_begins_at_its_top(site: Site) -> None:
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")
+    expect(page.locator("dialog .field:has(> .required)")).to_have_text(["Name *", "Job type *", "Timing *"])
     page.fill("dialog [name=name]", "digest")
     page.fill("dialog [name=job_type]", "mail")
     page.fill("dialog [name=value]", "not a cron line")

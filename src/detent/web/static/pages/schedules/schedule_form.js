@@ -34,7 +34,7 @@ export async function scheduleDialog(schedule = null) {
     lead: t(schedule ? "schedules.edit.more" : "schedules.add.more"),
     button: t(schedule ? "action.save" : "action.add"),
     fields: [
-      !schedule && field(t("field.name"), textInput("name", "", { required: true })),
+      !schedule && field(t("field.name"), textInput("name", "", { required: true }), true),
       job.type,
       timing.nodes,
       field(t("field.queue"), queue),
@@ -91,7 +91,7 @@ async function jobFields(schedule, queue) {
 
   return {
     type: [
-      field(t("field.job-type"), type),
+      field(t("field.job-type"), type, true),
       h("datalist", { id: "declared-types" }, types.map(({ job_type }) => h("option", { value: job_type }))),
     ],
     payload,
@@ -167,7 +167,7 @@ function timingFields(schedule) {
   if (schedule) preview();
   const nodes = [
     field(t("schedules.kind"), kind),
-    field(t("col.timing"), expression),
+    field(t("col.timing"), expression, true),
     field(t("field.timezone"), zone),
     nextRuns,
   ];
