@@ -123,11 +123,15 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page.fill("dialog [name=job_type]", "mail")
     page.fill("dialog [name=value]", "not a cron line")
     page.locator("dialog [name=value]").blur()
-    expect(page.locator("dialog .preview")).to_contain_text("cron")
+    expect(page.locator("dialog label:has([name=value][aria-invalid=true]) + .error")).to_contain_text(
+        "not a cron line"
+    )
     page.click("dialog [data-view=json]")
     page.fill("dialog textarea.json", '{"to": "everyone"}')
     page.click("dialog button[type=submit]")
-    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_have_text("Not sent: see the marked fields.")
+    expect(page.locator("dialog", has_text="not a cron line").locator(".error:not(:empty)")).to_have_count(2)
+    expect(page.locator("dialog [name=value]")).to_be_focused()
     page.fill("dialog [name=value]", "0 3 * * *")
     page.locator("dialog [name=value]").blur()
     expect(page.locator("dialog .preview")).to_contain_text("03:00:00")

@@ -2,7 +2,7 @@
 
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
-import { asProblem, call, canSeePayloads, get, may, post } from "../../core/api.js";
+import { asProblem, call, canSeePayloads, get, may, post, Problem } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { parseJson } from "../../core/json.js";
 import { formatExact, timeZone } from "../../core/time.js";
@@ -48,7 +48,11 @@ export async function scheduleDialog(schedule = null) {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
           : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
-      ),
+      ).catch((error) => {
+        const control = timing.showProblem(error);
+        control?.focus();
+        throw control ? new Error(t("enqueue.invalid")) : error;
+      }),
   });
 }
 
@@ -144,6 +148,16 @@ function timingFields(schedule) {
   const expression = textInput("value", schedule?.expression, { required: true, placeholder: EXAMPLES[kind.value] });
   const zone = textInput("timezone", schedule ? schedule.timezone : timeZone, { maxlength: 80 });
   const nextRuns = h("div", { class: "preview small", role: "status" });
+  const problem = h("p", { class: "error small", role: "status" });
+  /** Show an error at the field that it is about, which is returned. @param {unknown} error */
+  const showProblem = (error) => {
+    const name = error instanceof Problem ? error.field : "";
+    const control = name === kind.value ? expression : name === "timezone" ? zone : null;
+    for (const each of [expression, zone]) each.setAttribute("aria-invalid", String(each === control));
+    fill(problem, control && asProblem(error).message);
+    control?.parentElement?.after(problem);
+    return control;
+  };
   const values = () => ({ [kind.value]: expression.value.trim(), timezone: zone.value.trim() || null });
   const preview = async () => {
     expression.placeholder = EXAMPLES[kind.value];
@@ -151,6 +165,7 @@ function timingFields(schedule) {
     try {
       /** @type {SchedulePreview} */
       const { items, in_words } = await call("POST", "schedules/preview", { query: { count: 3 }, json: values() });
+      showProblem(null);
       const words = in_words[language.slice(0, 2)];
       fill(
         nextRuns,
@@ -160,7 +175,7 @@ function timingFields(schedule) {
         runList(items),
       );
     } catch (error) {
-      fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));
+      fill(nextRuns, !showProblem(error) && h("p", { class: "error" }, asProblem(error).message));
     }
   };
   for (const control of [kind, expression, zone]) control.addEventListener("change", preview);
@@ -171,5 +186,5 @@ function timingFields(schedule) {
     field(t("field.timezone"), zone),
     nextRuns,
   ];
-  return { nodes, values };
+  return { nodes, values, showProblem };
 }
