@@ -128,6 +128,7 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(page.locator(".state")).to_contain_text("No alerts")
     for rule in ("no_worker", "dlq_arrivals", "error_rate"):
         expect(row(page, rule)).to_have_count(1)
+    expect(row(page, "lease_losses").locator("[data-label=Threshold]")).to_have_text("10 jobs in 10 min")
     job = site.submit("nobody-handles-this", queue="alarm")
     alert = page.locator("tr[data-key^='no_worker/']")
     expect(alert.locator(".badge")).to_have_text("Firing")

@@ -686,6 +686,7 @@ export interface AlertRule {
   threshold: number;
   unit: string;
   for_seconds: number;
+  window_seconds: number;
   enabled: boolean;
   meaning: string;
 }
