@@ -164,12 +164,12 @@ def test_chinese_punctuation(site: Site) -> None:
 
 def test_limits_and_sentences_are_chinese(site: Site) -> None:
     site.create_dead_letter()
-    site.call("PUT", "limits", {"queue": "lonely", "per": "tenant", "concurrency": 1})
-    site.call("POST", "limits/remove", {"queue": "lonely", "per": "tenant"})
+    site.call("PUT", "limits", {"per": "tenant", "concurrency": 100})
+    site.call("POST", "limits/remove", {"per": "tenant"})
     page = site.sign_in("boss", "audit", locale="zh-CN")
     for act in ("limit.set", "limit.remove"):
         entry = page.locator("tbody tr").filter(has=page.get_by_text(act, exact=True)).first
-        expect(entry.locator("td a")).to_have_text("队列 lonely、每个租户分别计算")
+        expect(entry.locator("td a")).to_have_text("所有任务（每个租户分别计算）")
     site.open(page, "dead-letters")
     page.locator("[data-action=discard-group]").first.click()
     expect(page.locator("dialog p").first).to_contain_text("和原因。其中 1")
