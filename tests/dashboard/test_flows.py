@@ -408,6 +408,8 @@ def test_setting_and_removing_a_limit(site: Site) -> None:
     page.click("dialog button[type=submit]")
     limit = page.locator("tr", has_text="queue mail")
     expect(limit).to_contain_text("3")
+    site.call("PUT", "limits", {"queue": "mail", "concurrency": 3, "rate": 100, "period_seconds": 60})
+    expect(limit.locator("[data-label='Max starts']")).to_have_text("100 / 1 min")
     assert site.call("GET", "limits")["items"][0]["concurrency"] == 3
     limit.locator("[data-action=remove-limit]").click()
     page.click("dialog button[type=submit]")

@@ -8,6 +8,7 @@ import { table } from "../../components/table.js";
 import { toast } from "../../components/toast.js";
 import { call, may, post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
+import { formatDuration } from "../../core/time.js";
 import { formatNumber, t } from "../../core/words.js";
 import { scopeOf, scopeText } from "./limit_scope.js";
 
@@ -42,6 +43,10 @@ async function add() {
 }
 
 /** @param {Limit} limit */
+const rateText = ({ rate, period_seconds }) =>
+  rate !== null && `${formatNumber(rate)} / ${formatDuration((period_seconds ?? 1) * 1000)}`;
+
+/** @param {Limit} limit */
 async function remove(limit) {
   const done = await formDialog({
     title: t("limits.remove"),
@@ -70,10 +75,9 @@ export function limitsCard(refresh) {
       cell: ({ concurrency }) => concurrency !== null && formatNumber(concurrency),
     },
     {
-      label: t("limits.rate"),
+      label: t("limits.starts"),
       class: "number wide",
-      cell: ({ rate, period_seconds }) =>
-        rate !== null && formatNumber(rate) + (period_seconds === 1 ? "" : ` / ${period_seconds} s`),
+      cell: rateText,
     },
     may("operate") && { label: t("col.actions"), class: "tight", cell: removeButton },
   ]);
