@@ -412,6 +412,8 @@ def test_setting_and_removing_a_limit(site: Site) -> None:
     expect(limit.locator("[data-label='Max starts']")).to_have_text("100 / 1 min")
     assert site.call("GET", "limits")["items"][0]["concurrency"] == 3
     limit.locator("[data-action=remove-limit]").click()
+    lead = page.locator("dialog p").first
+    expect(lead).to_have_text("queue mail · Max concurrent: 3 · Max starts: 100 / 1 min")
     page.click("dialog button[type=submit]")
     expect(limit).to_have_count(0)
     assert site.call("GET", "limits")["items"] == []

@@ -9,7 +9,7 @@ import { toast } from "../../components/toast.js";
 import { call, may, post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { formatDuration } from "../../core/time.js";
-import { formatNumber, t } from "../../core/words.js";
+import { colon, formatNumber, t } from "../../core/words.js";
 import { scopeOf, scopeText } from "./limit_scope.js";
 
 const PER_KINDS = ["queue", "type", "tenant", "key"];
@@ -47,10 +47,16 @@ const rateText = ({ rate, period_seconds }) =>
   rate !== null && `${formatNumber(rate)} / ${formatDuration((period_seconds ?? 1) * 1000)}`;
 
 /** @param {Limit} limit */
+const valueTexts = (limit) => [
+  ...(limit.concurrency === null ? [] : [`${t("limits.concurrency")}${colon}${formatNumber(limit.concurrency)}`]),
+  ...(limit.rate === null ? [] : [`${t("limits.starts")}${colon}${rateText(limit)}`]),
+];
+
+/** @param {Limit} limit */
 async function remove(limit) {
   const done = await formDialog({
     title: t("limits.remove"),
-    lead: scopeText(limit),
+    lead: [scopeText(limit), ...valueTexts(limit)].join(" · "),
     button: t("action.remove"),
     danger: true,
     fields: reasonField(),
