@@ -194,7 +194,11 @@ def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[st
         assert page.evaluate(CUT) == [], name
         for menu in page.locator(".drop-down > summary").all():
             menu.click()
-            expect(page.locator(".drop-down[open] .drop-panel")).not_to_be_empty()
+            panel = page.locator(".drop-down[open] .drop-panel")
+            expect(panel).not_to_be_empty()
+            shown, opener = panel.bounding_box(), menu.bounding_box()
+            assert shown and opener and shown["x"] >= 0, name
+            assert shown["x"] < opener["x"] + opener["width"] and opener["x"] < shown["x"] + shown["width"], name
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, (name, menu.inner_text())
             page.keyboard.press("Escape")
         assert_no_errors(page)
