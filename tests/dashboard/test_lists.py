@@ -83,6 +83,7 @@ def test_an_invalid_term_is_named_and_a_date_is_a_day_of_the_viewer(site: Site) 
         "Left out, because the value is not valid: since:30 (valid: 1h, 7d, 2026-01-31), status:,, "
         "longer:abc (valid: 10s, 1m, 10m, 1h)"
     )
+    expect(page.locator("#time-range")).to_have_value("")
     expect(page.locator(".selection")).to_be_hidden()
     with page.expect_request(re.compile("since=2026-11-17T16%3A00%3A00")):
         page.fill("#filter", "since:2026-11-18")

@@ -130,9 +130,10 @@ export function withTerm(text, key, value) {
   return [...others, ...(value === null ? [] : [filterTerm(key, value)])].join(" ");
 }
 
-/** The value of the last term with this key. @param {string} text @param {string} key */
+/** The value of the last valid term with this key. @param {string} text @param {string} key */
 export function termValue(text, key) {
-  const terms = [...text.matchAll(TERM)].filter(([, name]) => name === key);
+  const { invalid } = parseFilter(text);
+  const terms = [...text.matchAll(TERM)].filter(([whole, name]) => name === key && !invalid.includes(whole));
   const last = terms.at(-1);
   return last ? unescape(last[2] ?? last[3] ?? "") : "";
 }
