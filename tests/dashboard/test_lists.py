@@ -32,6 +32,7 @@ def test_typing_in_the_filter_never_blanks_the_list(site: Site) -> None:
     assert page.evaluate("window.blank") == 0, "the rows stay while the filter is typed"
     page.keyboard.press("Enter")
     expect(page.locator("#page")).to_contain_text("No matching jobs")
+    expect(page.locator(".pages")).to_be_empty()
     page.fill("#filter", "status:")
     page.keyboard.press("Escape")
     page.fill("#filter", "")
