@@ -55,7 +55,7 @@ WORDS = {
     "limits.applies-to": ("Applies to", "适用范围"),
     "limits.concurrency": ("Max concurrent", "最大并发数"),
     "limits.rate": ("Max starts per second", "每秒最大启动数"),
-    "approvals.count": ("{n} of {quorum} approvals", "已批准 {n}/{quorum}"),
+    "approvals.count": ("{n} of {quorum} approved", "已批准 {n}/{quorum}"),
     "alert-kind.no_worker": ("ready jobs have no live worker", "就绪的任务没有存活的工作进程"),
     "worker.all-jobs": ("All jobs of this worker", "该工作进程的全部任务"),
 }
