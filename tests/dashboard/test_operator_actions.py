@@ -289,7 +289,7 @@ def test_a_worker_is_drained(site: Site) -> None:
         page = site.sign_in("ana", "workers")
         worker_row = row(page, "second")
         expect(worker_row).to_contain_text("1 / ")
-        expect(worker_row.locator(".badge")).to_have_text("Working")
+        expect(worker_row.locator(".badge")).to_have_text("Online")
         queues = site.sign_in("ana", "queues")
         expect(row(queues, "second").locator(".badge")).to_have_text("Active")
         worker_row.locator("[data-action=drain]").click()

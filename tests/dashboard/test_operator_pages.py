@@ -215,7 +215,7 @@ def test_workers_are_listed_stopped_and_vanish(site: Site) -> None:
         page = site.sign_in("ana", "workers")
         expect(page.locator("tbody tr")).to_have_count(2)
         second = row(page, "second")
-        expect(second.locator(".badge")).to_have_text("Working")
+        expect(second.locator(".badge")).to_have_text("Online")
         second.locator("[data-action=stop]").click()
         submit_dialog(page, reason="a new release")
         assert worker.wait(30) == 0
