@@ -292,6 +292,7 @@ def test_a_token_is_created_shown_once_and_revoked(site: Site) -> None:
     page.locator("tr", has_text="zoe").locator("text=Revoke").click()
     page.click("dialog button[type=submit]")
     expect(page.locator("tr", has_text="zoe")).to_contain_text("Revoked")
+    expect(page.locator("tr", has_text="zoe").locator("[data-label=Expires]")).to_have_text("")
     zoe.wait_for_url(f"{site.root_url}/sign-in?next=queues")  # by itself, at its next poll
     assert_no_errors(page)
 
