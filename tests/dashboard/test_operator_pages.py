@@ -96,7 +96,7 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     expect(page.locator("#secret")).to_contain_text("whsec_")
     expect(page.locator("dialog")).not_to_contain_text("digest")
     page.click("dialog >> text=Close")
-    expect(row(page, "shop")).to_contain_text("The old secret signs too; it ends in")
+    expect(row(page, "shop")).to_contain_text("The old secret also signs; it ends in")
     row(page, "shop").locator("[data-action=remove]").click()
     expect(page.locator("dialog button[type=submit]")).to_be_disabled()
     submit_dialog(page, confirmation="shop")
