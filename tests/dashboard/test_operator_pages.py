@@ -77,6 +77,14 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     page.click("dialog [data-action=replay]")
     until_now(lambda: len(receiver.got) >= 3)
     page.click("dialog >> text=Close")
+    waiting = {**site.call("GET", "webhooks/shop/deliveries")["items"][0], "state": "due", "due_at": "2030-01-31T12:00"}
+    page.route(
+        "**/webhooks/*/deliveries?*", lambda route: route.fulfill(json={"items": [waiting], "next_cursor": None})
+    )
+    row(page, "shop").locator(".actions button").first.click()
+    expect(page.locator("dialog tbody tr")).to_contain_text("next attempt Jan 31, 12:00:00")
+    expect(page.locator("dialog [data-action=replay]")).to_have_text("Send now")
+    page.click("dialog >> text=Close")
 
     row(page, "shop").locator("[data-action=pause]").click()
     expect(row(page, "shop").locator(".badge")).to_have_text("Paused")

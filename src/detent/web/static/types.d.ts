@@ -730,6 +730,7 @@ export interface WebhookDelivery {
   attempts: number;
   last_error: string | null;
   created_at: string;
+  due_at: string | null;
 }
 
 export interface AlertDelivery {
