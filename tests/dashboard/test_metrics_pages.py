@@ -61,7 +61,7 @@ def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
     badge = page.locator("#page .badge").first
     expect(badge).to_have_text("Paused")
     queues = site.sign_in("ana", "queues")
-    expect(queues.locator(row(queues, "gates")).locator(".badge")).to_have_text("Paused")
+    expect(queues.locator(row(queues, "gates")).locator("[data-label=State]")).to_have_text("Pausedby ana")
     page.click("[data-action=resume]")
     expect(badge).to_have_text("At its limit")
     site.call("POST", "queues/gated/pause?kind=job_type", {"reason": "a new release"})
