@@ -60,6 +60,8 @@ def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
     page.click("dialog button[type=submit]")
     badge = page.locator("#page .badge").first
     expect(badge).to_have_text("Paused")
+    expect(page.locator("td[data-label=Contract]").first).to_be_visible()
+    expect(page.locator("td[data-label=Queue]")).to_have_count(0)
     queues = site.sign_in("ana", "queues")
     expect(queues.locator(row(queues, "gates")).locator("[data-label=State]")).to_have_text("Pausedby ana")
     page.click("[data-action=resume]")
