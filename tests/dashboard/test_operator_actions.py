@@ -349,11 +349,19 @@ def test_every_schedule_and_approval_can_be_reached(site: Site) -> None:
     assert_no_errors(page)
 
 
-def test_a_viewer_is_not_told_to_add_schedules(site: Site) -> None:
+def test_a_viewer_is_not_told_to_add_schedules_and_jobs(site: Site) -> None:
     page = site.sign_in("vic")
     page.route("**/api/v1/schedules?*", lambda route: route.fulfill(json={"items": [], "next_cursor": None}))
     site.open(page, "schedules")
     expect(page.locator("#page")).to_contain_text("Operators add them here")
+    for person, hint in (
+        ("vic", "Create a job with “detent enqueue"),
+        ("ana", "Create a job with “Enqueue job” above"),
+    ):
+        page = site.sign_in(person)
+        page.route("**/api/v1/jobs?*", lambda route: route.fulfill(json={"items": [], "next_cursor": None}))
+        site.open(page, "jobs")
+        expect(page.locator("#page")).to_contain_text(hint)
     assert_no_errors(page)
 
 
