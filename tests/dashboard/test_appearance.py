@@ -55,7 +55,7 @@ WORDS = {
     "limits.applies-to": ("Applies to", "适用范围"),
     "limits.concurrency": ("Max concurrent", "最大并发数"),
     "limits.rate": ("Max starts per second", "每秒最大启动数"),
-    "approvals.count": ("{n} of {quorum} approvals", "已批准 {n}/{quorum}"),
+    "approvals.count": ("{n} of {quorum} approved", "已批准 {n}/{quorum}"),
     "alert-kind.no_worker": ("ready jobs have no live worker", "就绪的任务没有存活的工作进程"),
     "worker.all-jobs": ("All jobs of this worker", "该工作进程的全部任务"),
 }
@@ -164,12 +164,12 @@ def test_chinese_punctuation(site: Site) -> None:
 
 def test_limits_and_sentences_are_chinese(site: Site) -> None:
     site.create_dead_letter()
-    site.call("PUT", "limits", {"queue": "lonely", "per": "tenant", "concurrency": 1})
-    site.call("POST", "limits/remove", {"queue": "lonely", "per": "tenant"})
+    site.call("PUT", "limits", {"per": "tenant", "concurrency": 100})
+    site.call("POST", "limits/remove", {"per": "tenant"})
     page = site.sign_in("boss", "audit", locale="zh-CN")
     for act in ("limit.set", "limit.remove"):
         entry = page.locator("tbody tr").filter(has=page.get_by_text(act, exact=True)).first
-        expect(entry.locator("td a")).to_have_text("队列 lonely、每个租户分别计算")
+        expect(entry.locator("td a")).to_have_text("所有任务（每个租户分别计算）")
     site.open(page, "dead-letters")
     page.locator("[data-action=discard-group]").first.click()
     expect(page.locator("dialog p").first).to_contain_text("和原因。其中 1")
@@ -194,7 +194,11 @@ def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[st
         assert page.evaluate(CUT) == [], name
         for menu in page.locator(".drop-down > summary").all():
             menu.click()
-            expect(page.locator(".drop-down[open] .drop-panel")).not_to_be_empty()
+            panel = page.locator(".drop-down[open] .drop-panel")
+            expect(panel).not_to_be_empty()
+            shown, opener = panel.bounding_box(), menu.bounding_box()
+            assert shown and opener and shown["x"] >= 0, name
+            assert shown["x"] < opener["x"] + opener["width"] and opener["x"] < shown["x"] + shown["width"], name
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, (name, menu.inner_text())
             page.keyboard.press("Escape")
         assert_no_errors(page)

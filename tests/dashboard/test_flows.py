@@ -292,6 +292,7 @@ def test_a_token_is_created_shown_once_and_revoked(site: Site) -> None:
     page.locator("tr", has_text="zoe").locator("text=Revoke").click()
     page.click("dialog button[type=submit]")
     expect(page.locator("tr", has_text="zoe")).to_contain_text("Revoked")
+    expect(page.locator("tr", has_text="zoe").locator("[data-label=Expires]")).to_have_text("")
     zoe.wait_for_url(f"{site.root_url}/sign-in?next=queues")  # by itself, at its next poll
     assert_no_errors(page)
 
@@ -408,8 +409,12 @@ def test_setting_and_removing_a_limit(site: Site) -> None:
     page.click("dialog button[type=submit]")
     limit = page.locator("tr", has_text="queue mail")
     expect(limit).to_contain_text("3")
+    site.call("PUT", "limits", {"queue": "mail", "concurrency": 3, "rate": 100, "period_seconds": 60})
+    expect(limit.locator("[data-label='Max starts']")).to_have_text("100 / 1 min")
     assert site.call("GET", "limits")["items"][0]["concurrency"] == 3
     limit.locator("[data-action=remove-limit]").click()
+    lead = page.locator("dialog p").first
+    expect(lead).to_have_text("queue mail · Max concurrent: 3 · Max starts: 100 / 1 min")
     page.click("dialog button[type=submit]")
     expect(limit).to_have_count(0)
     assert site.call("GET", "limits")["items"] == []

@@ -60,8 +60,10 @@ def test_a_paused_a_limited_and_an_idle_queue(site: Site) -> None:
     page.click("dialog button[type=submit]")
     badge = page.locator("#page .badge").first
     expect(badge).to_have_text("Paused")
+    expect(page.locator("td[data-label=Contract]").first).to_be_visible()
+    expect(page.locator("td[data-label=Queue]")).to_have_count(0)
     queues = site.sign_in("ana", "queues")
-    expect(queues.locator(row(queues, "gates")).locator(".badge")).to_have_text("Paused")
+    expect(queues.locator(row(queues, "gates")).locator("[data-label=State]")).to_have_text("Pausedby ana")
     page.click("[data-action=resume]")
     expect(badge).to_have_text("At its limit")
     site.call("POST", "queues/gated/pause?kind=job_type", {"reason": "a new release"})
@@ -157,11 +159,11 @@ def test_the_menu_counts_stand_on_every_page(site: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "code", "missing", "list_name", "list_path"),
     [
-        ("queue?name=a%2Fb%20%3Ci%3E", "QUEUE_NOT_FOUND", "queue 'a/b <i>' does not exist", "Queues", "queues"),
-        ("type?name=%E5%8F%91%E9%80%81", "JOB_TYPE_NOT_FOUND", "job type '发送' does not exist", "Job types", "types"),
+        ("queue?name=a%2Fb%20%3Ci%3E", "QUEUE_NOT_FOUND", "Queue 'a/b <i>' does not exist", "Queues", "queues"),
+        ("type?name=%E5%8F%91%E9%80%81", "JOB_TYPE_NOT_FOUND", "Job type '发送' does not exist", "Job types", "types"),
         ("worker?name=w%2F1", "WORKER_NOT_FOUND", "This worker is gone", "Workers", "workers"),
-        ("jobs/nope", "JOB_NOT_FOUND", "job 'nope' does not exist", "Jobs", "jobs"),
-        ("jobs/100%", "JOB_NOT_FOUND", "job '100%' does not exist", "Jobs", "jobs"),
+        ("jobs/nope", "JOB_NOT_FOUND", "Job 'nope' does not exist", "Jobs", "jobs"),
+        ("jobs/100%", "JOB_NOT_FOUND", "Job '100%' does not exist", "Jobs", "jobs"),
     ],
 )
 def test_a_page_says_what_does_not_exist(
@@ -171,7 +173,7 @@ def test_a_page_says_what_does_not_exist(
     state = page.locator("#page .state")
     expect(state).to_contain_text(missing)
     expect(state.locator("code")).to_have_text(code)
-    state.get_by_role("link", name=list_name).click()
+    state.get_by_role("link", name=f"Back to {list_name}").click()
     expect(page).to_have_url(f"{site.root_url}/{list_path}")
 
 

@@ -118,15 +118,20 @@ def test_a_dialog_with_a_long_list_begins_at_its_top(site: Site) -> None:
 def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
     page.click("text=Add a schedule")
+    expect(page.locator("dialog .field:has(> .required)")).to_have_text(["Name *", "Job type *", "Timing *"])
     page.fill("dialog [name=name]", "digest")
     page.fill("dialog [name=job_type]", "mail")
     page.fill("dialog [name=value]", "not a cron line")
     page.locator("dialog [name=value]").blur()
-    expect(page.locator("dialog .preview")).to_contain_text("cron")
+    expect(page.locator("dialog label:has([name=value][aria-invalid=true]) + .error")).to_contain_text(
+        "not a cron line"
+    )
     page.click("dialog [data-view=json]")
     page.fill("dialog textarea.json", '{"to": "everyone"}')
     page.click("dialog button[type=submit]")
-    expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    expect(page.locator("dialog .foot > .error[role=alert]")).to_have_text("Not sent: see the marked fields.")
+    expect(page.locator("dialog", has_text="not a cron line").locator(".error:not(:empty)")).to_have_count(2)
+    expect(page.locator("dialog [name=value]")).to_be_focused()
     page.fill("dialog [name=value]", "0 3 * * *")
     page.locator("dialog [name=value]").blur()
     expect(page.locator("dialog .preview")).to_contain_text("03:00:00")
@@ -152,6 +157,9 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
     submit_dialog(page, reason="holidays")
     expect(schedule_row).to_contain_text("Paused")
     assert schedule(site, "digest")["paused"]
+    schedule_row.locator("button.plain").click()
+    expect(page.locator("dialog")).to_contain_text("Paused: none of these runs happens until it is resumed.")
+    page.click("dialog >> text=Close")
     schedule_row.locator("[data-action=resume]").click()
     expect(schedule_row).to_contain_text("Active")
     schedule_row.locator("button.plain").click()
@@ -281,7 +289,7 @@ def test_a_worker_is_drained(site: Site) -> None:
         page = site.sign_in("ana", "workers")
         worker_row = row(page, "second")
         expect(worker_row).to_contain_text("1 / ")
-        expect(worker_row.locator(".badge")).to_have_text("Working")
+        expect(worker_row.locator(".badge")).to_have_text("Online")
         queues = site.sign_in("ana", "queues")
         expect(row(queues, "second").locator(".badge")).to_have_text("Active")
         worker_row.locator("[data-action=drain]").click()
@@ -341,11 +349,19 @@ def test_every_schedule_and_approval_can_be_reached(site: Site) -> None:
     assert_no_errors(page)
 
 
-def test_a_viewer_is_not_told_to_add_schedules(site: Site) -> None:
+def test_a_viewer_is_not_told_to_add_schedules_and_jobs(site: Site) -> None:
     page = site.sign_in("vic")
     page.route("**/api/v1/schedules?*", lambda route: route.fulfill(json={"items": [], "next_cursor": None}))
     site.open(page, "schedules")
     expect(page.locator("#page")).to_contain_text("Operators add them here")
+    for person, hint in (
+        ("vic", "Create a job with “detent enqueue"),
+        ("ana", "Create a job with “Enqueue job” above"),
+    ):
+        page = site.sign_in(person)
+        page.route("**/api/v1/jobs?*", lambda route: route.fulfill(json={"items": [], "next_cursor": None}))
+        site.open(page, "jobs")
+        expect(page.locator("#page")).to_contain_text(hint)
     assert_no_errors(page)
 
 

@@ -77,6 +77,14 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     page.click("dialog [data-action=replay]")
     until_now(lambda: len(receiver.got) >= 3)
     page.click("dialog >> text=Close")
+    waiting = {**site.call("GET", "webhooks/shop/deliveries")["items"][0], "state": "due", "due_at": "2030-01-31T12:00"}
+    page.route(
+        "**/webhooks/*/deliveries?*", lambda route: route.fulfill(json={"items": [waiting], "next_cursor": None})
+    )
+    row(page, "shop").locator(".actions button").first.click()
+    expect(page.locator("dialog tbody tr")).to_contain_text("next attempt Jan 31, 12:00:00")
+    expect(page.locator("dialog [data-action=replay]")).to_have_text("Send now")
+    page.click("dialog >> text=Close")
 
     row(page, "shop").locator("[data-action=pause]").click()
     expect(row(page, "shop").locator(".badge")).to_have_text("Paused")
@@ -96,7 +104,7 @@ def test_a_webhook_is_added_delivers_is_paused_and_removed(site: Site, receiver:
     expect(page.locator("#secret")).to_contain_text("whsec_")
     expect(page.locator("dialog")).not_to_contain_text("digest")
     page.click("dialog >> text=Close")
-    expect(row(page, "shop")).to_contain_text("The old secret signs too; it ends in")
+    expect(row(page, "shop")).to_contain_text("The old secret also signs; it ends in")
     row(page, "shop").locator("[data-action=remove]").click()
     expect(page.locator("dialog button[type=submit]")).to_be_disabled()
     submit_dialog(page, confirmation="shop")
@@ -128,6 +136,7 @@ def test_an_alert_is_acknowledged_silenced_and_leads_to_its_cause(site: Site) ->
     expect(page.locator(".state")).to_contain_text("No alerts")
     for rule in ("no_worker", "dlq_arrivals", "error_rate"):
         expect(row(page, rule)).to_have_count(1)
+    expect(row(page, "lease_losses").locator("[data-label=Threshold]")).to_have_text("10 jobs in 10 min")
     job = site.submit("nobody-handles-this", queue="alarm")
     alert = page.locator("tr[data-key^='no_worker/']")
     expect(alert.locator(".badge")).to_have_text("Firing")
@@ -214,7 +223,7 @@ def test_workers_are_listed_stopped_and_vanish(site: Site) -> None:
         page = site.sign_in("ana", "workers")
         expect(page.locator("tbody tr")).to_have_count(2)
         second = row(page, "second")
-        expect(second.locator(".badge")).to_have_text("Working")
+        expect(second.locator(".badge")).to_have_text("Online")
         second.locator("[data-action=stop]").click()
         submit_dialog(page, reason="a new release")
         assert worker.wait(30) == 0

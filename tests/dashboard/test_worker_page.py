@@ -65,7 +65,7 @@ def test_a_worker_over_http_is_drained_and_gone(site: Site) -> None:
     page.get_by_role("button", name="Drain").click()
     page.get_by_label("Reason").fill("new version")
     page.locator("dialog").get_by_role("button", name="Drain").click()
-    expect(page.locator("#page .badge").first).to_have_text("Working")
+    expect(page.locator("#page .badge").first).to_have_text("Online")
     expect(page.locator("#page")).to_contain_text("Drain · ana")
     beat = {"worker": "node-1", "held": {held["id"]: held["token"]}}
     assert site.call("POST", "worker/heartbeat", beat)["command"] == "drain"

@@ -302,8 +302,8 @@ def _ratio_promql(rule: Rule, part: str, whole: str) -> str:
 
 KINDS: Mapping[str, AlertKind] = {
     "retrying_share": AlertKind("too many unfinished jobs wait for a retry", "share", _retrying_share, _share_promql),
-    "dlq_arrivals": AlertKind("many jobs of one tenant become dead letters", "jobs", _dlq_arrivals, _dlq_promql),
-    "illegal_transitions": AlertKind("many moves are refused as illegal", "moves", _illegal_transitions,
+    "dlq_arrivals": AlertKind("jobs of one tenant become dead letters", "jobs", _dlq_arrivals, _dlq_promql),
+    "illegal_transitions": AlertKind("moves are refused as illegal", "moves", _illegal_transitions,
         _illegal_promql),
     "no_worker": AlertKind("due jobs have no live worker", "seconds", _no_worker,
         _gauge_promql("detent_unserved_seconds", "queue, job_type")),
@@ -313,7 +313,7 @@ KINDS: Mapping[str, AlertKind] = {
         _gauge_promql("detent_running_oldest_seconds", "queue, job_type")),
     "schedule_missed": AlertKind("a schedule did not fire on time", "seconds", _schedule_missed,
         _gauge_promql("detent_schedule_late_seconds", "schedule")),
-    "lease_losses": AlertKind("many jobs are taken back from lost workers", "jobs", _lease_losses, _losses_promql),
+    "lease_losses": AlertKind("jobs are taken back from lost workers", "jobs", _lease_losses, _losses_promql),
     "suspects": AlertKind("a job seems to kill its workers", "losses", _suspects,
         _gauge_promql("detent_suspect_losses", "queue, job_type")),
     "webhook_failing": AlertKind("requests to a webhook fail", "seconds", _webhook_failing,

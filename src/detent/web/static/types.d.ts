@@ -687,6 +687,7 @@ export interface AlertRule {
   threshold: number;
   unit: string;
   for_seconds: number;
+  window_seconds: number;
   enabled: boolean;
   meaning: string;
 }
@@ -730,6 +731,7 @@ export interface WebhookDelivery {
   attempts: number;
   last_error: string | null;
   created_at: string;
+  due_at: string | null;
 }
 
 export interface AlertDelivery {

@@ -52,8 +52,16 @@ export const showSecret = (title, secret, note) =>
 /**
  * @param {string} label
  * @param {Child} control
+ * @param {boolean} [marked] as a field that must be filled in
  */
-export const field = (label, control) => h("label", { class: "field" }, label, control);
+export const field = (label, control, marked = false) =>
+  h(
+    "label",
+    { class: "field" },
+    label,
+    marked && h("span", { class: "required", "aria-hidden": "true" }, " *"),
+    control,
+  );
 
 export const reasonField = (required = false) =>
   field(

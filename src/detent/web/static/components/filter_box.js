@@ -4,7 +4,7 @@
 /** @import { FilterKeys } from "./filter_query.js" */
 
 import { childElements, fill, h } from "../core/dom.js";
-import { t } from "../core/words.js";
+import { joined, t } from "../core/words.js";
 import { filterTerm, JOB_FILTER_KEYS, parseFilter } from "./filter_query.js";
 
 const CHANGE_DELAY_MS = 350, MOST_OPTIONS = 40;
@@ -143,11 +143,18 @@ export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_K
       (text.endsWith(":") ? Object.hasOwn(keys, key) : Object.keys(keys).some((name) => name.startsWith(key)));
   }
 
+  /** @param {string} term */
+  function withValidValues(term) {
+    const { valid, example } = keys[term.slice(0, term.indexOf(":"))];
+    const values = valid ?? example;
+    return values ? t("filter.invalid.term", { term, values: joined(values.split(" ")) }) : term;
+  }
+
   /** @param {boolean} isDone */
   function drawInvalid(isDone) {
     const { invalid } = parseFilter(input.value, keys);
     errorLine.hidden = invalid.length === 0 || !isDone;
-    errorLine.textContent = t("filter.invalid", { terms: invalid.join(" ") });
+    errorLine.textContent = t("filter.invalid", { terms: joined(invalid.map(withValidValues)) });
     input.setAttribute("aria-invalid", String(invalid.length > 0 && isDone));
   }
 

@@ -1,7 +1,8 @@
 // The filter language: `status:retrying queue:mail since:2h "free text"`. A key that is not known is text.
 
 /** How a value becomes the value of a query parameter; null if it is invalid. @typedef {(value: string) => string | null} Convert */
-/** @typedef {{ parameter: string, convert?: Convert, several?: boolean, example?: string }} FilterKey */
+/** `example` is suggested; `valid` is what an invalid value may be instead, if that is not the example. */
+/** @typedef {{ parameter: string, convert?: Convert, several?: boolean, example?: string, valid?: string }} FilterKey */
 /** @typedef {Record<string, FilterKey>} FilterKeys */
 /** @typedef {Record<string, string | string[]>} Query */
 
@@ -41,17 +42,19 @@ const PHASES = ["claimable", "leased", "blocked", "final"];
 /** @type {Convert} */
 const phase = (text) => (PHASES.includes(text) ? text : null);
 
+const MOMENT = { convert: moment, example: "15m 1h 24h 7d", valid: "1h 7d 2026-01-31" };
+
 /** @type {FilterKeys} */
 export const JOB_FILTER_KEYS = {
   status: { parameter: "status", several: true },
-  phase: { parameter: "phase", convert: phase },
+  phase: { parameter: "phase", convert: phase, valid: PHASES.join(" ") },
   queue: { parameter: "queue" },
   type: { parameter: "job_type" },
   contract: { parameter: "contract" },
   tenant: { parameter: "tenant" },
   error: { parameter: "error_code" },
-  since: { parameter: "since", convert: moment, example: "15m 1h 24h 7d" },
-  until: { parameter: "until", convert: moment, example: "15m 1h 24h 7d" },
+  since: { parameter: "since", ...MOMENT },
+  until: { parameter: "until", ...MOMENT },
   worker: { parameter: "worker" },
   parent: { parameter: "parent_id" },
   roots: { parameter: "roots", convert: yesOrNo, example: "yes no" },
@@ -71,8 +74,8 @@ export const DEAD_LETTER_FILTER_KEYS = {
   queue: { parameter: "queue" },
   contract: { parameter: "contract" },
   tenant: { parameter: "tenant" },
-  since: { parameter: "since", convert: moment, example: "15m 1h 24h 7d" },
-  until: { parameter: "until", convert: moment, example: "15m 1h 24h 7d" },
+  since: { parameter: "since", ...MOMENT },
+  until: { parameter: "until", ...MOMENT },
   proposed: { parameter: "proposed_by" },
 };
 
@@ -127,9 +130,10 @@ export function withTerm(text, key, value) {
   return [...others, ...(value === null ? [] : [filterTerm(key, value)])].join(" ");
 }
 
-/** The value of the last term with this key. @param {string} text @param {string} key */
+/** The value of the last valid term with this key. @param {string} text @param {string} key */
 export function termValue(text, key) {
-  const terms = [...text.matchAll(TERM)].filter(([, name]) => name === key);
+  const { invalid } = parseFilter(text);
+  const terms = [...text.matchAll(TERM)].filter(([whole, name]) => name === key && !invalid.includes(whole));
   const last = terms.at(-1);
   return last ? unescape(last[2] ?? last[3] ?? "") : "";
 }

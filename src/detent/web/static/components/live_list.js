@@ -145,9 +145,10 @@ export function liveList({ keyOf, loadPage, loadRows, refresh, cursors = [], onC
       announce(added);
       return true;
     },
-    /** Links to newer and older rows, and how far the search looked. */
+    /** Links to newer and older rows, and how far the search looked; null for an empty list. */
     foot() {
       const older = page.next_cursor;
+      if (!items.length && !cursors.length && !older) return null;
       const turn = () => {
         replacing = true;
         version += 1;

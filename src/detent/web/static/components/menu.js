@@ -15,7 +15,10 @@ export function dropDown(label, content, id) {
   const node = h("details", { class: "drop-down", id }, summary, panel);
   const close = () => node.removeAttribute("open");
   node.addEventListener("toggle", () => {
-    if (node.open) fill(panel, content());
+    if (!node.open) return;
+    const { left, right } = summary.getBoundingClientRect();
+    panel.classList.toggle("at-right", left + right > innerWidth);
+    fill(panel, content());
   });
   node.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !node.open) return;

@@ -20,7 +20,8 @@ export const emptyState = (title, text, ...children) =>
 export function errorState(error, retry) {
   const titles = new Map([[404, "state.not-found"], [403, "state.forbidden"]]);
   // The title says already that something was not found.
-  const text = error.status === 404 && error.detail ? t("state.detail", { detail: error.detail }) : error.message;
+  const sentence = `${error.detail?.charAt(0).toUpperCase()}${error.detail?.slice(1)}`;
+  const text = error.status === 404 && error.detail ? t("state.detail", { detail: sentence }) : error.message;
   const list = error.status === 404 && document.querySelector("#menu a[aria-current]");
   return h(
     "div",

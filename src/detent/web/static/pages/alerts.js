@@ -17,6 +17,8 @@ import "../core/shell.js";
 /** In the order in which they are listed. @type {Record<string, string>} */
 const TONES = { firing: "bad", pending: "warning", resolved: "good" };
 const ORDER = Object.keys(TONES);
+/** The kinds of rules that count events of a window of time. */
+const WINDOWED = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses", "error_rate"]);
 const SHOWN_DELIVERIES = 50;
 /** @type {ReturnType<typeof build> | null} */
 let view = null;
@@ -53,7 +55,7 @@ function build(root) {
     {
       label: t("alert.threshold"),
       class: "number wide",
-      cell: thresholdText,
+      cell: thresholdCell,
     },
     {
       label: t("alert.for"),
@@ -81,6 +83,13 @@ function build(root) {
   for (const section of [silencesCard, deliveriesCard]) section.classList.add("block");
   fill(root, list, silencesCard, deliveriesCard, rulesCard);
   return { alerts, deliveries, silences, rules, list, deliveriesCard, silencesCard };
+}
+
+/** The threshold, and the time in which its events are counted. @param {AlertRule} rule */
+function thresholdCell(rule) {
+  const text = thresholdText(rule);
+  if (!WINDOWED.has(rule.kind)) return text;
+  return t("alert.within", { threshold: text, span: formatDuration(rule.window_seconds * 1000) });
 }
 
 /** @param {AlertRule} rule */

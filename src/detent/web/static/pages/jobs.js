@@ -224,7 +224,8 @@ function drawRows() {
 
 function noJobs() {
   const key = filter ? "jobs.no-match" : "jobs.none";
-  return emptyState(t(key), t(list.hasMore() ? "jobs.searched-part" : `${key}.more`));
+  const hint = !filter && may("submit") ? "jobs.none.submit" : `${key}.more`;
+  return emptyState(t(key), t(list.hasMore() ? "jobs.searched-part" : hint));
 }
 
 function drawSelection() {

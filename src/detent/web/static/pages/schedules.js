@@ -14,7 +14,7 @@ import { timeElement, timeZone } from "../core/time.js";
 import { jobUrl, setQueryParams } from "../core/urls.js";
 import { formatNumber, language, richText, t } from "../core/words.js";
 import { backfill } from "./schedules/backfill.js";
-import { runList, scheduleDialog } from "./schedules/schedule_form.js";
+import { pausedNote, runList, scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
 
 /** The language of cron expressions in words. */
@@ -88,9 +88,11 @@ async function showNextRuns(schedule) {
   try {
     /** @type {SchedulePreview} */
     const { items, timezone, in_words } = await get(`${pathOf(schedule)}/preview`, { count: 20 });
+    const zoneKey = timezone === timeZone ? "schedules.zone.same" : "schedules.zone";
     openDialog(t("schedules.next-runs", { name: schedule.name }), [
       in_words[WORDS] && h("p", {}, h("strong", {}, in_words[WORDS])),
-      h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, viewerZone: timeZone })),
+      pausedNote(schedule),
+      h("p", { class: "soft" }, t(zoneKey, { zone: timezone, viewerZone: timeZone })),
       runList(items),
     ]);
   } catch (error) {

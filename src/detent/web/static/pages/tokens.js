@@ -114,7 +114,7 @@ function build(root) {
     { label: t("col.state"), cell: stateCell },
     {
       label: t("col.expires"),
-      cell: ({ expires_at }) => (expires_at ? timeElement(expires_at) : t("tokens.never")),
+      cell: ({ expires_at, revoked_at }) => !revoked_at && (expires_at ? timeElement(expires_at) : t("tokens.never")),
     },
     {
       label: t("col.created"),

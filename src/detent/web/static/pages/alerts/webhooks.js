@@ -10,7 +10,7 @@ import { call, get, may, post } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { startPage } from "../../core/page.js";
 import { emptyState } from "../../core/states.js";
-import { timeElement } from "../../core/time.js";
+import { exactTime, timeElement } from "../../core/time.js";
 import { jobUrl } from "../../core/urls.js";
 import { formatNumber, joined, richText, t } from "../../core/words.js";
 import "../../core/shell.js";
@@ -136,8 +136,9 @@ async function showDeliveries(webhook) {
     },
     {
       label: t("col.state"),
-      cell: ({ state, last_error }) => [
+      cell: ({ state, due_at, last_error }) => [
         t(`webhooks.${state.replace(" ", "-")}`),
+        due_at && h("div", { class: "small soft" }, richText("webhooks.next-attempt", { time: exactTime(due_at) })),
         last_error && h("div", { class: "small error break" }, last_error),
       ],
     },
@@ -145,7 +146,11 @@ async function showDeliveries(webhook) {
     {
       label: t("col.actions"),
       class: "tight",
-      cell: (delivery) => actionButton("replay", () => replay(delivery), { class: "tiny" }),
+      cell: (delivery) =>
+        actionButton(delivery.state === "due" ? "send-now" : "replay", () => replay(delivery), {
+          class: "tiny",
+          "data-action": "replay",
+        }),
     },
   ]);
   rows.show(items, ({ id }) => id);

@@ -19,8 +19,8 @@ import { pauseButton } from "./pausing.js";
 
 /** @typedef {QueueDetail & JobTypeDetail} Detail */
 
-/** @returns {Table<RunningJob>} */
-const buildRunning = () =>
+/** @param {"queue" | "job_type"} by @returns {Table<RunningJob>} */
+const buildRunning = (by) =>
   table(t("group.running"), [
     {
       label: t("col.job"),
@@ -31,17 +31,17 @@ const buildRunning = () =>
     },
     { label: t("col.elapsed"), class: "nowrap", cell: ({ since }) => elapsedElement(since) },
     { label: t("col.progress"), cell: ({ progress }) => progressBar(progress) },
-    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
+    by !== "queue" && { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
     { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
     { label: t("col.worker"), cell: ({ worker }) => h("a", { href: workerUrl(worker), class: "mono break" }, worker) },
     { label: t("col.executions"), class: "number", cell: ({ execution_no }) => formatNumber(execution_no) },
   ]);
 
-/** @returns {Table<JobKind>} */
-const buildKinds = () =>
+/** @param {"queue" | "job_type"} by @returns {Table<JobKind>} */
+const buildKinds = (by) =>
   table(t("group.kinds"), [
     { label: t("col.type"), cell: ({ job_type }) => h("a", { href: jobTypeUrl(job_type) }, job_type) },
-    { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
+    by !== "queue" && { label: t("col.queue"), cell: ({ queue }) => h("a", { href: queueUrl(queue) }, queue) },
     { label: t("col.contract"), cell: ({ contract }) => contract },
     { label: t("col.ready"), class: "number", cell: ({ due }) => formatNumber(due) },
     { label: t("col.scheduled"), class: "number", cell: ({ later }) => formatNumber(later) },
@@ -75,8 +75,8 @@ export function startGroupPage({ by, path, state }) {
   function build(root) {
     const head = h("div", { class: "toolbar between" }), tiles = h("div", { class: "tiles" });
     const series = seriesCards(() => refresh()),
-      running = buildRunning(),
-      kinds = buildKinds(),
+      running = buildRunning(by),
+      kinds = buildKinds(by),
       workers = buildWorkers();
     const limits = limitsCard(() => refresh());
     const runningList = h("div"), kindsList = h("div"), workersList = h("div");

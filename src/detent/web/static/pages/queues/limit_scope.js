@@ -11,6 +11,6 @@ export const scopeOf = ({ queue, job_type, tenant_id, key, per }) => ({ queue, j
 export function scopeText(limit) {
   const parts = SCOPES.filter((kind) => limit[kind] !== null)
     .map((kind) => t("limits.named", { kind: t(`kind.${kind === "tenant_id" ? "tenant" : kind}`), name: limit[kind] }));
-  if (limit.per) parts.push(t("limits.each", { kind: t(`kind.${limit.per}`) }));
-  return joined(parts) || t("limits.all-jobs");
+  const scope = joined(parts) || t("limits.all-jobs");
+  return limit.per ? t("limits.each", { scope, kind: t(`kind.${limit.per}`) }) : scope;
 }

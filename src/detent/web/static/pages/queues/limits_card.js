@@ -8,7 +8,8 @@ import { table } from "../../components/table.js";
 import { toast } from "../../components/toast.js";
 import { call, may, post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { formatNumber, t } from "../../core/words.js";
+import { formatDuration } from "../../core/time.js";
+import { colon, formatNumber, t } from "../../core/words.js";
 import { scopeOf, scopeText } from "./limit_scope.js";
 
 const PER_KINDS = ["queue", "type", "tenant", "key"];
@@ -42,10 +43,20 @@ async function add() {
 }
 
 /** @param {Limit} limit */
+const rateText = ({ rate, period_seconds }) =>
+  rate !== null && `${formatNumber(rate)} / ${formatDuration((period_seconds ?? 1) * 1000)}`;
+
+/** @param {Limit} limit */
+const valueTexts = (limit) => [
+  ...(limit.concurrency === null ? [] : [`${t("limits.concurrency")}${colon}${formatNumber(limit.concurrency)}`]),
+  ...(limit.rate === null ? [] : [`${t("limits.starts")}${colon}${rateText(limit)}`]),
+];
+
+/** @param {Limit} limit */
 async function remove(limit) {
   const done = await formDialog({
     title: t("limits.remove"),
-    lead: scopeText(limit),
+    lead: [scopeText(limit), ...valueTexts(limit)].join(" · "),
     button: t("action.remove"),
     danger: true,
     fields: reasonField(),
@@ -70,10 +81,9 @@ export function limitsCard(refresh) {
       cell: ({ concurrency }) => concurrency !== null && formatNumber(concurrency),
     },
     {
-      label: t("limits.rate"),
+      label: t("limits.starts"),
       class: "number wide",
-      cell: ({ rate, period_seconds }) =>
-        rate !== null && formatNumber(rate) + (period_seconds === 1 ? "" : ` / ${period_seconds} s`),
+      cell: rateText,
     },
     may("operate") && { label: t("col.actions"), class: "tight", cell: removeButton },
   ]);

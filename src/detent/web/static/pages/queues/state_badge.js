@@ -21,7 +21,8 @@ function stateCell({ state, paused, paused_by, limited_by, due_paused }, key, un
   const label = state === "no_worker" ? t(key, { n: unserved.length }) : t(`queues.state.${state}`);
   const limits = state === "at_limit" ? limited_by.map(scopeText).join(" · ") : "";
   const pauses = paused_by.map(({ kind, name }) => t("limits.named", { kind: t(`kind.${kind}`), name }));
-  const more = (paused && withReason(paused.actor, paused.reason)) || joined(pauses) || joined(unserved) || limits;
+  const pausedBy = paused && withReason(t("queues.paused-by", { person: paused.actor }), paused.reason);
+  const more = pausedBy || joined(pauses) || joined(unserved) || limits;
   const ofTenants = due_paused ? t("queues.due-paused", { n: due_paused }) : "";
   return [
     badge(TONES[state], label),

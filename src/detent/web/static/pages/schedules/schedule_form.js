@@ -2,10 +2,10 @@
 
 import { field, formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { payloadCard, showPayloadProblems } from "../../components/schema/payload_card.js";
-import { asProblem, call, canSeePayloads, get, may, post } from "../../core/api.js";
+import { asProblem, call, canSeePayloads, get, may, post, Problem } from "../../core/api.js";
 import { fill, h } from "../../core/dom.js";
 import { parseJson } from "../../core/json.js";
-import { formatExact, timeElement, timeZone } from "../../core/time.js";
+import { formatExact, timeZone } from "../../core/time.js";
 import { language, t } from "../../core/words.js";
 
 /** Kind of schedule -> example. @type {Record<string, string>} */
@@ -34,7 +34,7 @@ export async function scheduleDialog(schedule = null) {
     lead: t(schedule ? "schedules.edit.more" : "schedules.add.more"),
     button: t(schedule ? "action.save" : "action.add"),
     fields: [
-      !schedule && field(t("field.name"), textInput("name", "", { required: true })),
+      !schedule && field(t("field.name"), textInput("name", "", { required: true }), true),
       job.type,
       timing.nodes,
       field(t("field.queue"), queue),
@@ -48,7 +48,11 @@ export async function scheduleDialog(schedule = null) {
             json: { ...common(form), ...payload, version: schedule.version, reason: textOf(form, "reason") },
           })
           : post("schedules", { ...common(form), ...payload, name: textOf(form, "name") })
-      ),
+      ).catch((error) => {
+        const control = timing.showProblem(error);
+        control?.focus();
+        throw control ? new Error(t("enqueue.invalid")) : error;
+      }),
   });
 }
 
@@ -91,7 +95,7 @@ async function jobFields(schedule, queue) {
 
   return {
     type: [
-      field(t("field.job-type"), type),
+      field(t("field.job-type"), type, true),
       h("datalist", { id: "declared-types" }, types.map(({ job_type }) => h("option", { value: job_type }))),
     ],
     payload,
@@ -127,14 +131,10 @@ async function declared(query) {
 }
 
 /** @param {SchedulePreview["items"]} runs */
-export const runList = (runs) =>
-  h(
-    "ol",
-    {},
-    runs.map((run) =>
-      h("li", {}, formatExact(run.fire_at), " ", h("span", { class: "soft nowrap" }, timeElement(run.fire_at)))
-    ),
-  );
+export const runList = (runs) => h("ol", {}, runs.map((run) => h("li", {}, formatExact(run.fire_at))));
+
+/** @param {Schedule | null} schedule */
+export const pausedNote = (schedule) => schedule?.paused && h("p", {}, t("schedules.paused-runs"));
 
 /** Kind, expression and time zone, with a preview of the next runs. @param {Schedule | null} schedule */
 function timingFields(schedule) {
@@ -148,6 +148,16 @@ function timingFields(schedule) {
   const expression = textInput("value", schedule?.expression, { required: true, placeholder: EXAMPLES[kind.value] });
   const zone = textInput("timezone", schedule ? schedule.timezone : timeZone, { maxlength: 80 });
   const nextRuns = h("div", { class: "preview small", role: "status" });
+  const problem = h("p", { class: "error small", role: "status" });
+  /** Show an error at the field that it is about, which is returned. @param {unknown} error */
+  const showProblem = (error) => {
+    const name = error instanceof Problem ? error.field : "";
+    const control = name === kind.value ? expression : name === "timezone" ? zone : null;
+    for (const each of [expression, zone]) each.setAttribute("aria-invalid", String(each === control));
+    fill(problem, control && asProblem(error).message);
+    control?.parentElement?.after(problem);
+    return control;
+  };
   const values = () => ({ [kind.value]: expression.value.trim(), timezone: zone.value.trim() || null });
   const preview = async () => {
     expression.placeholder = EXAMPLES[kind.value];
@@ -155,24 +165,26 @@ function timingFields(schedule) {
     try {
       /** @type {SchedulePreview} */
       const { items, in_words } = await call("POST", "schedules/preview", { query: { count: 3 }, json: values() });
+      showProblem(null);
       const words = in_words[language.slice(0, 2)];
       fill(
         nextRuns,
         words && h("strong", {}, words),
+        items.length > 0 && pausedNote(schedule),
         h("p", {}, t(items.length ? "schedules.preview" : "schedules.no-runs")),
         runList(items),
       );
     } catch (error) {
-      fill(nextRuns, h("p", { class: "error" }, asProblem(error).message));
+      fill(nextRuns, !showProblem(error) && h("p", { class: "error" }, asProblem(error).message));
     }
   };
   for (const control of [kind, expression, zone]) control.addEventListener("change", preview);
   if (schedule) preview();
   const nodes = [
     field(t("schedules.kind"), kind),
-    field(t("col.timing"), expression),
+    field(t("col.timing"), expression, true),
     field(t("field.timezone"), zone),
     nextRuns,
   ];
-  return { nodes, values };
+  return { nodes, values, showProblem };
 }

@@ -195,7 +195,7 @@ const goneState = () =>
     h(
       "div",
       { class: "row center" },
-      h("a", { class: "button", href: urlFor("workers") }, t("page.workers")),
+      h("a", { class: "button", href: urlFor("workers") }, t("state.list", { page: t("page.workers") })),
       h("a", { class: "button", href: allJobs }, t("worker.all-jobs")),
     ),
   );
