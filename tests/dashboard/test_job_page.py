@@ -27,6 +27,18 @@ LINES_THROUGH_BOXES = """() => [...document.querySelectorAll(".diagram .edge pat
   }
   return [...crossed].map((status) => `${edge.dataset.from} -> ${edge.dataset.to} through ${status}`);
 })"""
+ARROWS_ON_STARTS = """() => {
+  const edges = [...document.querySelectorAll(".diagram .edge")];
+  const places = (edge) => {
+    const start = edge.querySelector("path").getPointAtLength(0);
+    const end = edge.querySelector("polygon").transform.baseVal[0].matrix;
+    return {from: edge.dataset.from, to: edge.dataset.to, start, end};
+  };
+  const drawn = edges.map(places);
+  return drawn.flatMap(({from, to, end}) => drawn
+    .filter(({from: other, start}) => other === to && Math.hypot(start.x - end.e, start.y - end.f) < 6)
+    .map((other) => `${from} -> ${to} ends where ${to} -> ${other.to} begins`));
+}"""
 FILLS_BY_STATUS = """boxes => Object.fromEntries(boxes.map((box) =>
   [box.dataset.status, ["rect", ".dot"].map((part) => getComputedStyle(box.querySelector(part)).fill).join()]))"""
 ABOVE_THE_FOLD = "node => node.getBoundingClientRect().top < innerHeight - 40"
@@ -59,6 +71,7 @@ def test_no_line_of_a_contract_runs_through_a_box(site: Site) -> None:
         expect(page.locator("#contract-description")).to_have_text(CONTRACTS[name].description)
         assert page.locator(".diagram .edge").count() > 5
         assert page.evaluate(LINES_THROUGH_BOXES) == [], name
+        assert page.evaluate(ARROWS_ON_STARTS) == [], name
     assert_no_errors(page)
 
 
