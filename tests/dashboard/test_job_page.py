@@ -256,6 +256,8 @@ def test_executions_and_a_long_payload_on_a_narrow_screen(site: Site) -> None:
     expect(page.locator("#compare tbody tr")).not_to_have_count(0)
     for table in ("#compare .table-wrap", "#executions .table-wrap"):
         assert page.locator(table).evaluate("node => node.scrollWidth <= node.clientWidth"), table
+    expect(page.locator("#executions .table-wrap")).to_have_css("max-height", "none")
+    expect(page.locator(".diagram-wrap")).to_have_css("background-image", re.compile("gradient"))
     started = page.locator("#executions time.exact").first
     assert started.evaluate("node => node.getClientRects().length") == 1, "a time in one line"
     page.evaluate("document.querySelector('#executions .duration').textContent = '12 min 16 s …'")
