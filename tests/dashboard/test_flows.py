@@ -61,7 +61,7 @@ def test_the_job_page_has_the_names_of_the_contract(site: Site) -> None:
     page = site.sign_in("ana", f"jobs/{run}")
     details = page.locator("dl").filter(has_text="run_status")
     for name, value in (("run_id", run), ("run_status", "queued"), ("attempt", "1")):
-        expect(details.locator(f"dt:text-is('{name}') + dd")).to_have_text(value)
+        expect(details.locator(f"dt:has(code:text-is('{name}')) + dd")).to_have_text(value)
     assert_no_errors(page)
 
 

@@ -107,6 +107,7 @@ def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
     }
     assert page.evaluate(LINES_THROUGH_BOXES) == []
     expect(page.locator("#job-error")).to_contain_text("CARD_DECLINED")
+    expect(page.locator(".details-list dt", has_text="_")).to_have_count(0)  # no job_id, no retry_count
     assert is_above_the_fold(page, "#job-error") and is_above_the_fold(page, "#executions .gantt-bar")
     assert_no_errors(page)
 

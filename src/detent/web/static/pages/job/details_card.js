@@ -20,15 +20,18 @@ const originLink = ({ kind, id }) =>
 const code = (text) => h("code", {}, text);
 
 /**
- * What the contract calls its counters, times and states, where the job has no such field and the list no such value.
+ * What the contract calls its counters, times and states, but for names and values of Detent's own, which the page shows.
  * @param {Pick<JobView, "job" | "detail">} view
- * @returns {[string, Child][]}
+ * @returns {[Child, Child][]}
  */
-const fieldsOfContract = ({ job, detail }) =>
-  Object.entries(job.view)
-    .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(job, name))
-    .filter(([, value]) => value !== detail.wait?.name)
-    .map(([name, value]) => [name, name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
+function fieldsOfContract({ job, detail }) {
+  const { retries, cancel_requested, wait } = detail;
+  const shown = { ...job, job_id: job.id, retries, retry_count: retries, failures: retries, cancel_requested };
+  return Object.entries(job.view)
+    .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(shown, name))
+    .filter(([, value]) => value !== wait?.name)
+    .map(([name, value]) => [code(name), name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
+}
 
 /** The job's attributes; those without a value are left out. @param {JobView} view */
 export function jobDetails({ job, detail }) {
