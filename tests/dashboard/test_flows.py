@@ -175,12 +175,14 @@ def test_two_people_discard_a_dead_letter(site: Site) -> None:
         site.sign_in("ben", f"dead-letters/{dead_letter}"),
     )
     ana.click("[data-action=discard]")
+    expect(ana.locator("dialog p").first).to_have_text("You propose it; it is discarded when another person confirms.")
     ana.fill("dialog textarea[name=reason]", "a test card")
     ana.click("dialog button[type=submit]")
     expect(ana.locator("[data-action=discard]")).to_be_disabled()
     assert site.call("GET", f"dlq/items/{dead_letter}")["status"] == "open", "one person is not enough"
     expect(ben.locator("[data-action=discard]")).to_have_text("Confirm discard")
     ben.click("[data-action=discard]")
+    expect(ben.locator("dialog p").first).to_have_text("It is discarded at once. This cannot be undone.")
     expect(ben.locator("dialog")).to_contain_text("ana proposed to discard it: a test card")
     ben.fill("dialog textarea[name=reason]", "agreed")
     ben.click("dialog button[type=submit]")
