@@ -244,6 +244,8 @@ def test_groups_of_errors_keep_their_places_and_new_ones_are_announced(site: Sit
     expect(groups).to_contain_text("PART_BROKEN")
     page.click("#show-new")
     expect(groups.locator("[data-label=Count]")).to_have_text(["2", "1"])
+    assert groups.first.inner_text().count("RuntimeError") == 1, "the class is in the message"
+    expect(groups.last.locator("code[title]")).to_have_text("Fail")
     fail(17)
     fail(27)
     expect(groups.locator("[data-label=Count]")).to_have_text(["2", "3"])

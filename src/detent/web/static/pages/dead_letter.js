@@ -2,7 +2,7 @@
 
 /** @import { DeadLetter, Job } from "../types.d.ts" */
 
-import { card } from "../components/elements.js";
+import { card, errorClass } from "../components/elements.js";
 import { jsonDiff } from "../components/json_diff.js";
 import { jsonCard } from "../components/json_tree.js";
 import { detailsList } from "../components/table.js";
@@ -56,7 +56,7 @@ async function drawChanges({ requeued_as, payload_json }) {
 function cards(deadLetter) {
   const { error_class, error_message, job_id, requeued_as, proposed_by } = deadLetter;
   const details = detailsList([
-    [t("col.error"), [h("code", {}, deadLetter.error_code), error_class && ` ${error_class}`]],
+    [t("col.error"), [h("code", {}, deadLetter.error_code), " ", errorClass(error_class, error_message)]],
     error_message && [t("col.message"), h("pre", {}, error_message)],
     [t("col.job"), h("a", { href: jobUrl(job_id) }, job_id)],
     requeued_as && [t("dead-letters.requeued-as"), h("a", { href: jobUrl(requeued_as) }, requeued_as)],
