@@ -298,6 +298,9 @@ def test_what_a_job_with_more_than_a_thousand_children_waits_for(site: Site) -> 
 def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
     dead_letter, long = site.create_dead_letter(), "-" * 500
     page = site.sign_in("ana", f"dead-letters/{dead_letter}")
+    expect(page.locator("#page p").first).to_contain_text(f"Dead letter {dead_letter}")
+    expect(page.locator(".card", has_text="Context").locator(".tree")).to_contain_text("execution_no")
+    expect(page.locator(".card", has_text="Context").locator(".tree")).not_to_contain_text("null")
     requeued = site.call("POST", f"dlq/items/{dead_letter}/requeue", {"payload": {"card": "card-7"}})["job"]["id"]
     diff = page.locator("table.diff tbody tr")
     expect(diff).to_have_count(1)
