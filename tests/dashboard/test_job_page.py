@@ -150,6 +150,7 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     expect(compared.locator("tr", has_text="load 2").locator("td").nth(0)).to_have_text("–")
     expect(compared.locator("tr", has_text="load 1").locator("td").nth(1)).to_have_text("–")
     expect(compared.locator("tr", has_text="Error").locator("td").nth(0)).to_contain_text("the file is locked")
+    expect(compared.locator("tr", has_text="Outcome").locator("td")).to_have_text(["retrying", "running"])
     gate.touch()
     expect(page.locator("#logs .log")).to_contain_text("the gate is open")
     expect(status_badge(page)).to_have_text("succeeded")
@@ -167,6 +168,7 @@ def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     rows = page.locator("#children tbody tr")
     expect(rows).to_have_count(30)  # what it waits for, without a click
     expect(rows.first).to_contain_text("parked")
+    expect(page.locator(".details-list dt:text-is('Waiting for') + dd")).to_have_text("Child jobs")
     chips.filter(has_text="failed").click()
     expect(rows).to_have_count(30)
     expect(rows.first.locator(".badge")).to_have_class("badge bad")

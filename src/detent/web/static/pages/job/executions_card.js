@@ -119,7 +119,7 @@ export function executionsCard(jobPath) {
   function nameCell({ execution, step, running }) {
     if (step) return stepCell(step);
     const { number, worker, end, error } = execution;
-    const outcome = end ? end.event : running ? t("job.running") : "";
+    const outcome = end ? end.target : running && view ? view.job.status : "";
     return [
       h("strong", {}, t("job.execution", { n: number })),
       h("div", { class: "small soft break" }, [outcome, worker].filter(Boolean).join(" · ")),
