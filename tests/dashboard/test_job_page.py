@@ -201,6 +201,12 @@ def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("part")
     wait_until_drawn(page)
+    page.set_viewport_size({"width": 390, "height": 780})
+    site.open(page, f"jobs/{job}")
+    page.click("[data-shape=graph]")
+    expect(boxes).not_to_have_count(0)
+    assert _scale(page) > 0.8, "names can be read"
+    assert page.locator(".graph").evaluate("graph => graph.style.touchAction") == "pan-y", "all rows are in view"
     assert_no_errors(page)
 
 
