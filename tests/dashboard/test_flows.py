@@ -262,7 +262,7 @@ def test_many_jobs_are_cancelled_after_the_number_is_typed(site: Site) -> None:
     jobs = [{"job_type": "mail", "payload": {"to": str(n)}, "queue": "flood"} for n in range(1001)]
     for start in (0, 1000):
         site.call("POST", "jobs/bulk", {"jobs": jobs[start : start + 1000]})
-    page = site.sign_in("ana", "jobs?q=queue:flood")
+    page = site.sign_in("ana", "jobs?q=queue:flood+phase:claimable")
     expect(page.locator(".selection")).to_contain_text("All matching jobs")
     page.locator("tbody input[type=checkbox]").first.check()
     expect(page.locator(".selection")).to_contain_text("1 selected")
@@ -270,6 +270,7 @@ def test_many_jobs_are_cancelled_after_the_number_is_typed(site: Site) -> None:
     page.click(".selection .danger")
     button = page.locator("dialog button[type=submit]")
     expect(page.locator("dialog h2")).to_have_text("Cancel 1,001 jobs")
+    expect(page.locator("dialog p").first).to_contain_text("match “queue:flood Queued”. Waiting and queued jobs end at")
     expect(button).to_be_disabled()
     page.fill("dialog input[name=confirmation]", "1000")
     expect(button).to_be_disabled()
