@@ -61,7 +61,7 @@ def test_the_job_page_has_the_names_of_the_contract(site: Site) -> None:
     page = site.sign_in("ana", f"jobs/{run}")
     details = page.locator("dl").filter(has_text="run_status")
     for name, value in (("run_id", run), ("run_status", "queued"), ("attempt", "1")):
-        expect(details.locator(f"dt:text-is('{name}') + dd")).to_have_text(value)
+        expect(details.locator(f"dt:has(code:text-is('{name}')) + dd")).to_have_text(value)
     assert_no_errors(page)
 
 
@@ -175,12 +175,14 @@ def test_two_people_discard_a_dead_letter(site: Site) -> None:
         site.sign_in("ben", f"dead-letters/{dead_letter}"),
     )
     ana.click("[data-action=discard]")
+    expect(ana.locator("dialog p").first).to_have_text("You propose it; it is discarded when another person confirms.")
     ana.fill("dialog textarea[name=reason]", "a test card")
     ana.click("dialog button[type=submit]")
     expect(ana.locator("[data-action=discard]")).to_be_disabled()
     assert site.call("GET", f"dlq/items/{dead_letter}")["status"] == "open", "one person is not enough"
     expect(ben.locator("[data-action=discard]")).to_have_text("Confirm discard")
     ben.click("[data-action=discard]")
+    expect(ben.locator("dialog p").first).to_have_text("It is discarded at once. This cannot be undone.")
     expect(ben.locator("dialog")).to_contain_text("ana proposed to discard it: a test card")
     ben.fill("dialog textarea[name=reason]", "agreed")
     ben.click("dialog button[type=submit]")
@@ -260,7 +262,7 @@ def test_many_jobs_are_cancelled_after_the_number_is_typed(site: Site) -> None:
     jobs = [{"job_type": "mail", "payload": {"to": str(n)}, "queue": "flood"} for n in range(1001)]
     for start in (0, 1000):
         site.call("POST", "jobs/bulk", {"jobs": jobs[start : start + 1000]})
-    page = site.sign_in("ana", "jobs?q=queue:flood")
+    page = site.sign_in("ana", "jobs?q=queue:flood+phase:claimable")
     expect(page.locator(".selection")).to_contain_text("All matching jobs")
     page.locator("tbody input[type=checkbox]").first.check()
     expect(page.locator(".selection")).to_contain_text("1 selected")
@@ -268,6 +270,7 @@ def test_many_jobs_are_cancelled_after_the_number_is_typed(site: Site) -> None:
     page.click(".selection .danger")
     button = page.locator("dialog button[type=submit]")
     expect(page.locator("dialog h2")).to_have_text("Cancel 1,001 jobs")
+    expect(page.locator("dialog p").first).to_contain_text("match “queue:flood Queued”. Waiting and queued jobs end at")
     expect(button).to_be_disabled()
     page.fill("dialog input[name=confirmation]", "1000")
     expect(button).to_be_disabled()

@@ -27,6 +27,18 @@ LINES_THROUGH_BOXES = """() => [...document.querySelectorAll(".diagram .edge pat
   }
   return [...crossed].map((status) => `${edge.dataset.from} -> ${edge.dataset.to} through ${status}`);
 })"""
+ARROWS_ON_STARTS = """() => {
+  const edges = [...document.querySelectorAll(".diagram .edge")];
+  const places = (edge) => {
+    const start = edge.querySelector("path").getPointAtLength(0);
+    const end = edge.querySelector("polygon").transform.baseVal[0].matrix;
+    return {from: edge.dataset.from, to: edge.dataset.to, start, end};
+  };
+  const drawn = edges.map(places);
+  return drawn.flatMap(({from, to, end}) => drawn
+    .filter(({from: other, start}) => other === to && Math.hypot(start.x - end.e, start.y - end.f) < 6)
+    .map((other) => `${from} -> ${to} ends where ${to} -> ${other.to} begins`));
+}"""
 FILLS_BY_STATUS = """boxes => Object.fromEntries(boxes.map((box) =>
   [box.dataset.status, ["rect", ".dot"].map((part) => getComputedStyle(box.querySelector(part)).fill).join()]))"""
 ABOVE_THE_FOLD = "node => node.getBoundingClientRect().top < innerHeight - 40"
@@ -59,6 +71,7 @@ def test_no_line_of_a_contract_runs_through_a_box(site: Site) -> None:
         expect(page.locator("#contract-description")).to_have_text(CONTRACTS[name].description)
         assert page.locator(".diagram .edge").count() > 5
         assert page.evaluate(LINES_THROUGH_BOXES) == [], name
+        assert page.evaluate(ARROWS_ON_STARTS) == [], name
     assert_no_errors(page)
 
 
@@ -94,6 +107,7 @@ def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
     }
     assert page.evaluate(LINES_THROUGH_BOXES) == []
     expect(page.locator("#job-error")).to_contain_text("CARD_DECLINED")
+    expect(page.locator(".details-list dt", has_text="_")).to_have_count(0)  # no job_id, no retry_count
     assert is_above_the_fold(page, "#job-error") and is_above_the_fold(page, "#executions .gantt-bar")
     assert_no_errors(page)
 
@@ -136,6 +150,7 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     expect(compared.locator("tr", has_text="load 2").locator("td").nth(0)).to_have_text("–")
     expect(compared.locator("tr", has_text="load 1").locator("td").nth(1)).to_have_text("–")
     expect(compared.locator("tr", has_text="Error").locator("td").nth(0)).to_contain_text("the file is locked")
+    expect(compared.locator("tr", has_text="Outcome").locator("td")).to_have_text(["retrying", "running"])
     gate.touch()
     expect(page.locator("#logs .log")).to_contain_text("the gate is open")
     expect(status_badge(page)).to_have_text("succeeded")
@@ -153,6 +168,7 @@ def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     rows = page.locator("#children tbody tr")
     expect(rows).to_have_count(30)  # what it waits for, without a click
     expect(rows.first).to_contain_text("parked")
+    expect(page.locator(".details-list dt:text-is('Waiting for') + dd")).to_have_text("Child jobs")
     chips.filter(has_text="failed").click()
     expect(rows).to_have_count(30)
     expect(rows.first.locator(".badge")).to_have_class("badge bad")
@@ -185,6 +201,12 @@ def test_three_hundred_children_as_list_and_graph(site: Site) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("part")
     wait_until_drawn(page)
+    page.set_viewport_size({"width": 390, "height": 780})
+    site.open(page, f"jobs/{job}")
+    page.click("[data-shape=graph]")
+    expect(boxes).not_to_have_count(0)
+    assert _scale(page) > 0.8, "names can be read"
+    assert page.locator(".graph").evaluate("graph => graph.style.touchAction") == "pan-y", "all rows are in view"
     assert_no_errors(page)
 
 
@@ -243,6 +265,8 @@ def test_executions_and_a_long_payload_on_a_narrow_screen(site: Site) -> None:
     expect(page.locator("#compare tbody tr")).not_to_have_count(0)
     for table in ("#compare .table-wrap", "#executions .table-wrap"):
         assert page.locator(table).evaluate("node => node.scrollWidth <= node.clientWidth"), table
+    expect(page.locator("#executions .table-wrap")).to_have_css("max-height", "none")
+    expect(page.locator(".diagram-wrap")).to_have_css("background-image", re.compile("gradient"))
     started = page.locator("#executions time.exact").first
     assert started.evaluate("node => node.getClientRects().length") == 1, "a time in one line"
     page.evaluate("document.querySelector('#executions .duration').textContent = '12 min 16 s …'")
@@ -282,6 +306,9 @@ def test_what_a_job_with_more_than_a_thousand_children_waits_for(site: Site) -> 
 def test_the_payload_of_a_dead_letter_and_its_requeue(site: Site) -> None:
     dead_letter, long = site.create_dead_letter(), "-" * 500
     page = site.sign_in("ana", f"dead-letters/{dead_letter}")
+    expect(page.locator("#page p").first).to_contain_text(f"Dead letter {dead_letter}")
+    expect(page.locator(".card", has_text="Context").locator(".tree")).to_contain_text("execution_no")
+    expect(page.locator(".card", has_text="Context").locator(".tree")).not_to_contain_text("null")
     requeued = site.call("POST", f"dlq/items/{dead_letter}/requeue", {"payload": {"card": "card-7"}})["job"]["id"]
     diff = page.locator("table.diff tbody tr")
     expect(diff).to_have_count(1)

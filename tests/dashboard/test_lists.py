@@ -208,7 +208,8 @@ def test_one_person_proposes_to_discard_many_and_another_confirms(site: Site) ->
     letters = [site.create_dead_letter(f"card {number}") for number in range(3)]
     ana = site.sign_in("ana", "dead-letters")
     ana.click("[data-action=discard-group]")
-    expect(ana.locator("dialog")).to_contain_text("two people")
+    expect(ana.locator("dialog p").first).to_contain_text("need two people: you propose")
+    expect(ana.locator("dialog p").first).not_to_contain_text("cannot be undone")
     ana.fill("dialog textarea", "test cards")
     ana.click("dialog button[type=submit]")
     expect(ana.locator(".toast")).to_contain_text("another person must confirm")
@@ -248,6 +249,8 @@ def test_groups_of_errors_keep_their_places_and_new_ones_are_announced(site: Sit
     expect(groups).to_contain_text("PART_BROKEN")
     page.click("#show-new")
     expect(groups.locator("[data-label=Count]")).to_have_text(["2", "1"])
+    assert groups.first.inner_text().count("RuntimeError") == 1, "the class is in the message"
+    expect(groups.last.locator("code[title]")).to_have_text("Fail")
     fail(17)
     fail(27)
     expect(groups.locator("[data-label=Count]")).to_have_text(["2", "3"])

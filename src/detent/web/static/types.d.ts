@@ -295,7 +295,7 @@ export interface JobDetail {
   requeued_from: { kind: "dead_letter" | "job"; id: string } | null;
   requeued_as: string | null;
   acts: JobAction[];
-  wait: { name: string; until: string | null } | null;
+  wait: { name: string; kind: string | null; until: string | null } | null;
   cancel_requested: boolean;
   retries: number;
   steps: number;

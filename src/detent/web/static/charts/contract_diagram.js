@@ -240,11 +240,12 @@ function route(from, to, places) {
   }
   const start = middleOf(from);
   if (from.layer === to.layer) {
-    const out = right + 40;
+    // It arrives beside the middle, where the lines to the next layer leave.
+    const out = right + 40, y = end + (start < end ? -8 : 8);
     return {
-      path: `M${right},${start} C${out},${start} ${out},${end} ${right + 7},${end}`,
+      path: `M${right},${start} C${out},${start} ${out},${y} ${right + 7},${y}`,
       x: right,
-      y: end,
+      y,
       angle: 180,
     };
   }

@@ -10,7 +10,9 @@ import { jobUrl } from "../core/urls.js";
 import { formatPercent, t } from "../core/words.js";
 
 const NODE_WIDTH = 150, NODE_HEIGHT = 30, COLUMN_GAP = 46, ROW_GAP = 10, MARGIN = 14;
-const LONGEST_NAME = 20, ZOOM_STEP = 1.25, CLOSEST = 4, FARTHEST = 0.1, FIRST_FARTHEST = 0.45;
+const IS_NARROW = matchMedia("(max-width: 720px)").matches;
+/** On a phone names are as large as they can be read. */
+const LONGEST_NAME = 20, ZOOM_STEP = 1.25, CLOSEST = 4, FARTHEST = 0.1, FIRST_FARTHEST = IS_NARROW ? 0.85 : 0.45;
 /** Above this number of edges from one box to the next column, lines would only be a grey area. */
 const MOST_EDGES = 1500;
 
@@ -31,7 +33,7 @@ export function workflowGraph() {
     button("−", () => zoom(1 / ZOOM_STEP), { class: "tiny", "aria-label": t("graph.zoom-out"), "data-zoom": "out" }),
     button(t("graph.fit"), fit, { class: "tiny", "data-zoom": "fit" }),
     scale,
-    h("span", { class: "small soft" }, t("graph.help")),
+    h("span", { class: "small soft" }, t(IS_NARROW ? "graph.help.touch" : "graph.help")),
   );
   const node = h("div", { class: "graph-wrap" }, controls, svg);
 
@@ -42,6 +44,8 @@ export function workflowGraph() {
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${width / view.scale} ${height / view.scale}`);
     scale.textContent = formatPercent(Math.round(view.scale * 100) / 100);
     svg.dataset.scale = view.scale.toFixed(3);
+    // A finger scrolls the page past a graph that is no higher than its area.
+    svg.style.touchAction = whole.height * view.scale > height ? "none" : "pan-y";
   }
 
   /** @param {number} farthest */
@@ -115,20 +119,23 @@ export function workflowGraph() {
   /** @type {{ x: number, y: number } | null} */
   let dragged = null;
   svg.addEventListener("pointerdown", (event) => {
-    if (event.target instanceof Element && event.target.closest("a")) return;
+    const onBox = event.target instanceof Element && event.target.closest("a");
+    if (!event.isPrimary || (onBox && event.pointerType === "mouse")) return;
     dragged = { x: event.clientX, y: event.clientY };
-    svg.setPointerCapture(event.pointerId);
+    if (!onBox) svg.setPointerCapture(event.pointerId); // a captured tap would not open the box
   });
   svg.addEventListener("pointermove", (event) => {
-    if (!dragged) return;
+    if (!dragged || !event.isPrimary) return;
     view.x -= (event.clientX - dragged.x) / view.scale;
     view.y -= (event.clientY - dragged.y) / view.scale;
     dragged = { x: event.clientX, y: event.clientY };
     applyView();
   });
-  svg.addEventListener("pointerup", () => {
-    dragged = null;
-  });
+  for (const end of /** @type {const} */ (["pointerup", "pointercancel"])) {
+    svg.addEventListener(end, () => {
+      dragged = null;
+    });
+  }
   new ResizeObserver(() => {
     if (!svg.clientWidth || !boxes.length) return;
     if (fitted) applyView();
@@ -143,7 +150,7 @@ export function workflowGraph() {
    */
   function show(children, contracts, matches) {
     const { width, height } = size();
-    const layout = layoutOf(children, width / height);
+    const layout = layoutOf(children, width, height);
     boxes = layout.boxes;
     whole = layout;
     if (!boxes.some(({ child }) => child.id === selected)) selected = boxes[0]?.child.id ?? "";
@@ -163,13 +170,16 @@ export function workflowGraph() {
 
 /**
  * Columns by the longest chain of siblings that a child runs after; a column with many boxes is wrapped, so that the whole
- * has about the shape of the drawing area.
+ * has about the shape of the drawing area; on a phone so that it is no higher.
  * @param {ChildJob[]} children
- * @param {number} shape width / height
+ * @param {number} width of the drawing area
+ * @param {number} height
  */
-function layoutOf(children, shape) {
+function layoutOf(children, width, height) {
   const cell = (NODE_WIDTH + ROW_GAP) / (NODE_HEIGHT + ROW_GAP);
-  const mostRows = Math.max(8, Math.ceil(Math.sqrt((children.length * cell) / shape)));
+  const mostRows = IS_NARROW
+    ? Math.floor((height / FIRST_FARTHEST - 2 * MARGIN) / (NODE_HEIGHT + ROW_GAP))
+    : Math.max(8, Math.ceil(Math.sqrt((children.length * cell * height) / width)));
   const byName = new Map(children.map((child) => [child.name, child]));
   /** @type {Map<string, number>} */
   const ranks = new Map();
@@ -187,17 +197,17 @@ function layoutOf(children, shape) {
   for (const child of children) (layers[rank(child, 0)] ??= []).push(child);
   /** @type {Box[]} */
   const boxes = [];
-  let x = MARGIN, height = 0;
+  let x = MARGIN, bottom = 0;
   for (const layer of layers) {
     for (let start = 0; start < (layer?.length ?? 0); start += mostRows) {
       layer.slice(start, start + mostRows).forEach((child, row) => {
         boxes.push({ child, x, y: MARGIN + row * (NODE_HEIGHT + ROW_GAP) });
-        height = Math.max(height, MARGIN + (row + 1) * (NODE_HEIGHT + ROW_GAP));
+        bottom = Math.max(bottom, MARGIN + (row + 1) * (NODE_HEIGHT + ROW_GAP));
       });
       x += NODE_WIDTH + (start + mostRows < layer.length ? ROW_GAP : COLUMN_GAP);
     }
   }
-  return { boxes, width: Math.max(1, x - COLUMN_GAP + MARGIN), height: height + MARGIN };
+  return { boxes, width: Math.max(1, x - COLUMN_GAP + MARGIN), height: bottom + MARGIN };
 }
 
 /** @param {Box[]} boxes */

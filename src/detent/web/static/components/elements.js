@@ -32,6 +32,15 @@ export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, h("sp
 /** A name in capitals, which is broken after an underscore if it does not fit in a line. @param {string} name */
 export const codeName = (name) => h("code", {}, name.split(/(?<=_)/).map((part) => [part, h("wbr")]));
 
+/**
+ * The class of an exception; nothing if the message begins with it.
+ * @param {unknown} name
+ * @param {string | null} message
+ */
+export const errorClass = (name, message) =>
+  Boolean(name) && !message?.startsWith(`${name}:`) &&
+  h("code", { class: "soft break", title: t("filter.class") }, String(name));
+
 /** @param {string} text */
 export const tag = (text) => h("span", { class: "tag" }, text);
 

@@ -75,7 +75,7 @@ export function showRows(container, rows, items, keyOf, empty) {
 
 /**
  * A list of names and values. A falsy entry is left out.
- * @param {([string, Child] | "" | false | null)[]} entries
+ * @param {([Child, Child] | "" | false | null)[]} entries
  */
 export const detailsList = (entries) =>
   h(

@@ -2,7 +2,7 @@
 
 /** @import { DeadLetter, Job } from "../types.d.ts" */
 
-import { card } from "../components/elements.js";
+import { card, errorClass } from "../components/elements.js";
 import { jsonDiff } from "../components/json_diff.js";
 import { jsonCard } from "../components/json_tree.js";
 import { detailsList } from "../components/table.js";
@@ -31,7 +31,12 @@ function draw(root, deadLetter) {
   if (!root.children.length) root.append(head, changes, content);
   fill(
     head,
-    h("p", { class: "row" }, deadLetterState(deadLetter), h("code", { class: "break" }, deadLetter.dlq_id)),
+    h(
+      "p",
+      { class: "row" },
+      deadLetterState(deadLetter),
+      h("span", {}, t("page.dead_letter"), " ", h("code", { class: "break" }, deadLetter.dlq_id)),
+    ),
     h("div", { class: "toolbar" }, deadLetterButtons(deadLetter, refresh)),
   );
   updateKeyed(content, [deadLetter], ({ dlq_id }) => dlq_id, cards);
@@ -55,8 +60,10 @@ async function drawChanges({ requeued_as, payload_json }) {
 /** @param {DeadLetter} deadLetter */
 function cards(deadLetter) {
   const { error_class, error_message, job_id, requeued_as, proposed_by } = deadLetter;
+  const failedBefore = deadLetter.first_failed_at !== deadLetter.created_at;
+  const context = Object.entries(deadLetter.context_json ?? {}).filter(([, value]) => value !== null);
   const details = detailsList([
-    [t("col.error"), [h("code", {}, deadLetter.error_code), error_class && ` ${error_class}`]],
+    [t("col.error"), [h("code", {}, deadLetter.error_code), " ", errorClass(error_class, error_message)]],
     error_message && [t("col.message"), h("pre", {}, error_message)],
     [t("col.job"), h("a", { href: jobUrl(job_id) }, job_id)],
     requeued_as && [t("dead-letters.requeued-as"), h("a", { href: jobUrl(requeued_as) }, requeued_as)],
@@ -67,8 +74,8 @@ function cards(deadLetter) {
     ],
     [t("col.tenant"), deadLetter.tenant_id],
     [t("col.retries"), formatNumber(deadLetter.retry_count)],
-    [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],
-    [t("col.failed"), timeElement(deadLetter.created_at)],
+    failedBefore && [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],
+    [t(failedBefore ? "dead-letters.last-failed" : "col.failed"), timeElement(deadLetter.created_at)],
     proposed_by && [t("dead-letters.proposal"), `${proposed_by}${colon}${deadLetter.proposed_reason ?? ""}`],
   ]);
   return h(
@@ -79,7 +86,7 @@ function cards(deadLetter) {
       "div",
       { class: "span-6 stack" },
       jsonCard(t("job.payload"), deadLetter.payload_json, !canSeePayloads),
-      jsonCard(t("dead-letters.context"), deadLetter.context_json, !canSeePayloads),
+      jsonCard(t("dead-letters.context"), Object.fromEntries(context), !canSeePayloads),
     ),
   );
 }

@@ -3,7 +3,7 @@
 /** @import { DeadLetter, ErrorGroup, ErrorGroupList, Found, Page, Table } from "../types.d.ts" */
 /** @import { Query } from "../components/filter_query.js" */
 
-import { button, linkWithId } from "../components/elements.js";
+import { button, errorClass, linkWithId } from "../components/elements.js";
 import { filterBox } from "../components/filter_box.js";
 import { DEAD_LETTER_FILTER_KEYS, parseFilter } from "../components/filter_query.js";
 import { liveList, newRowsAnnouncement, PAGE_SIZE } from "../components/live_list.js";
@@ -235,7 +235,7 @@ function buildTable() {
       label: t("col.error"),
       cell: ({ error_code, error_class, error_message }) => [
         h("code", {}, error_code),
-        error_class && h("div", { class: "small soft mono break" }, error_class),
+        h("div", { class: "small" }, errorClass(error_class, error_message)),
         error_message && h("div", { class: "small soft break" }, error_message.slice(0, LONGEST_MESSAGE)),
       ],
     },

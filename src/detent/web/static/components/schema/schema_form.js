@@ -93,13 +93,17 @@ function fieldOf(options) {
   return controlField(own);
 }
 
+/** @param {unknown} value */
+const defaultText = (value) =>
+  value === null ? t("list.none") : typeof value === "string" && value ? value : JSON.stringify(value);
+
 /**
  * What a field may hold besides a value, with its text: that it is left out, or null.
  * @param {FieldOptions} options
  * @returns {[string, string][]}
  */
 function emptyModes({ part, required }) {
-  const given = "default" in part.schema ? JSON.stringify(part.schema.default) : null;
+  const given = "default" in part.schema ? defaultText(part.schema.default) : null;
   const isShort = given !== null && given.length < 40;
   const absent = isShort ? t("enqueue.mode.default", { value: given }) : t("enqueue.mode.absent");
   /** @type {[string, string][]} */

@@ -58,10 +58,12 @@ export async function actOnMatching(action, target, subject) {
 }
 
 /** @param {"requeue" | "discard"} action @param {DeadLettersDone} count */
-function lead(action, { for_two, to_confirm }) {
-  const parts = [t(`dead-letters.bulk.${action}.more`)];
-  if (action === "discard" && for_two) parts.push(t("dead-letters.for-two", { n: for_two }));
-  if (action === "discard" && to_confirm) parts.push(t("dead-letters.to-confirm", { n: to_confirm }));
+function lead(action, { matched, for_two, to_confirm }) {
+  if (action === "requeue") return t("dead-letters.bulk.requeue.more");
+  const parts = [t("dead-letters.bulk.discard.more")];
+  if (for_two < matched || to_confirm) parts.unshift(t("dead-letters.bulk.discard.final"));
+  if (for_two > to_confirm) parts.push(t(`dead-letters.for-two${for_two < matched ? "" : ".all"}`, { n: for_two }));
+  if (to_confirm) parts.push(t("dead-letters.to-confirm", { n: to_confirm }));
   return parts.join(sentenceGap);
 }
 

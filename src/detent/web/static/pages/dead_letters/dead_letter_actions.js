@@ -1,11 +1,11 @@
 // The state of a dead letter, and the actions on it.
 
-/** @import { DeadLetter, Job } from "../../types.d.ts" */
+/** @import { DeadLetter, DeadLettersDone, Job } from "../../types.d.ts" */
 
 import { formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { actionButton, badge, button } from "../../components/elements.js";
 import { jsonEditor } from "../../components/json_editor.js";
-import { toast } from "../../components/toast.js";
+import { toast, toastError } from "../../components/toast.js";
 import { canSeePayloads, may, person, post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { jobUrl } from "../../core/urls.js";
@@ -75,17 +75,21 @@ async function requeue(deadLetter, refresh) {
  * @param {() => void} refresh
  */
 async function discard(deadLetter, refresh) {
-  const { proposed_by, proposed_reason } = deadLetter;
+  const { dlq_id, proposed_by, proposed_reason } = deadLetter;
+  const dryRun = { ids: [dlq_id], reason: t("dead-letters.dry-run"), dry_run: true };
+  /** @type {DeadLettersDone | null} */
+  const count = await post("dlq/discard", dryRun).catch(toastError);
+  if (!count) return;
+  const consequence = t(count.for_two && !proposed_by ? "confirm.discard.propose" : "confirm.discard.more");
+  const proposal = proposed_by && t("confirm.discard.second", { person: proposed_by, reason: proposed_reason });
   /** @type {{ confirmed: boolean } | null} */
   const done = await formDialog({
     title: t(proposed_by ? "dead-letters.confirm-discard" : "confirm.discard"),
-    lead: proposed_by
-      ? t("confirm.discard.second", { person: proposed_by, reason: proposed_reason })
-      : t("confirm.discard.more"),
+    lead: consequence,
     button: t(proposed_by ? "dead-letters.confirm-discard" : "action.discard"),
     danger: true,
-    fields: reasonField(true),
-    submit: (form) => post(`${pathOf(deadLetter.dlq_id)}/discard`, { reason: textOf(form, "reason") }),
+    fields: [proposal && h("p", { class: "break" }, proposal), reasonField(true)],
+    submit: (form) => post(`${pathOf(dlq_id)}/discard`, { reason: textOf(form, "reason") }),
   });
   if (done) toast(t(done.confirmed ? "done.discard" : "done.propose"));
   refresh();

@@ -4,7 +4,7 @@
 /** @import { Child, ErrorGroup, ErrorGroupList, Table } from "../../types.d.ts" */
 
 import { sparkline } from "../../charts/sparkline.js";
-import { badge, button } from "../../components/elements.js";
+import { badge, button, errorClass } from "../../components/elements.js";
 import { filterTerm } from "../../components/filter_query.js";
 import { table } from "../../components/table.js";
 import { may, person } from "../../core/api.js";
@@ -87,7 +87,7 @@ export function groupTable({ since, filter, canAct, act }) {
         }, group.error_code),
         " ",
         group.first_at >= since() && badge("warning", t("dead-letters.new")),
-        h("div", { class: "small soft mono break" }, group.error_class),
+        h("div", { class: "small" }, errorClass(group.error_class, group.pattern)),
         group.pattern && h("div", { class: "small break" }, group.pattern),
       ],
     },

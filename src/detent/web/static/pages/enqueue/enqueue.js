@@ -60,7 +60,7 @@ function draw(root, { types, contracts }) {
     submitButton.disabled = !name;
     clearButton.hidden = !name;
     options.showDefaults(null);
-    if (!name) return;
+    if (!name) return fill(about, h("p", { class: "small soft" }, t("schedules.choose-type")));
     try {
       /** @type {Page<Declaration>} */
       const { items } = await get("declarations", { job_type: name });
@@ -163,7 +163,7 @@ function draw(root, { types, contracts }) {
       h(
         "div",
         { class: "schema-field" },
-        h("label", { for: "job-type" }, t("field.job-type")),
+        h("label", { for: "job-type", class: "visually-hidden" }, t("enqueue.type")),
         h("div", { class: "schema-control" }, type),
       ),
       h("datalist", { id: "job-types" }, types.map((name) => h("option", { value: name }))),

@@ -94,7 +94,7 @@ function comparison(sides, { job, steps }) {
     row(t("col.duration"), duration),
     row(
       t("compare.outcome"),
-      (execution) => execution.end?.event ?? (isRunning(execution, job) ? t("job.running") : "–"),
+      (execution) => execution.end?.target ?? (isRunning(execution, job) ? job.status : "–"),
     ),
     row(
       t("col.error"),

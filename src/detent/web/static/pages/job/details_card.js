@@ -20,15 +20,18 @@ const originLink = ({ kind, id }) =>
 const code = (text) => h("code", {}, text);
 
 /**
- * What the contract calls its counters, times and states, where the job has no such field and the list no such value.
+ * What the contract calls its counters, times and states, but for names and values of Detent's own, which the page shows.
  * @param {Pick<JobView, "job" | "detail">} view
- * @returns {[string, Child][]}
+ * @returns {[Child, Child][]}
  */
-const fieldsOfContract = ({ job, detail }) =>
-  Object.entries(job.view)
-    .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(job, name))
-    .filter(([, value]) => value !== detail.wait?.name)
-    .map(([name, value]) => [name, name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
+function fieldsOfContract({ job, detail }) {
+  const { retries, cancel_requested, wait } = detail;
+  const shown = { ...job, job_id: job.id, retries, retry_count: retries, failures: retries, cancel_requested };
+  return Object.entries(job.view)
+    .filter(([name, value]) => value !== null && typeof value !== "object" && value !== Reflect.get(shown, name))
+    .filter(([, value]) => value !== wait?.name)
+    .map(([name, value]) => [code(name), name.endsWith("_at") ? timeElement(String(value)) : code(String(value))]);
+}
 
 /** The job's attributes; those without a value are left out. @param {JobView} view */
 export function jobDetails({ job, detail }) {
@@ -41,16 +44,16 @@ export function jobDetails({ job, detail }) {
     [t("col.tenant"), job.tenant_id],
     [t("job.priority"), formatNumber(job.priority)],
     [t("job.version"), formatNumber(job.version)],
-    [t("col.executions"), t("job.execution-count", executions)],
+    [t("col.executions"), t(`job.execution-count${job.max_retries ? "" : ".no-retries"}`, executions)],
     [t("job.created"), timeElement(job.created_at)],
     [t("job.started"), timeElement(job.started_at)],
     [t("job.finished"), timeElement(job.finished_at)],
-    job.due_at && [t("job.due"), timeElement(job.due_at)],
+    job.due_at && !wait && [t("job.due"), timeElement(job.due_at)],
     job.worker &&
     [t("col.worker"), mayOpen("workers") ? h("a", { href: workerUrl(job.worker) }, job.worker) : job.worker],
     job.lease_until && [t("job.lease"), timeElement(job.lease_until)],
     wait && [t("job.waits-for"), [
-      h("strong", {}, wait.name),
+      h("strong", {}, wait.kind === "children" ? t("children.title") : wait.name),
       wait.until && [" ", t("job.until"), " ", timeElement(wait.until)],
     ]],
     job.idempotency_key && [t("job.idempotency-key"), code(job.idempotency_key)],

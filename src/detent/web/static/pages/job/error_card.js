@@ -1,5 +1,6 @@
 /** @import { JobView } from "../../types.d.ts" */
 
+import { errorClass } from "../../components/elements.js";
 import { h } from "../../core/dom.js";
 import { sentenceGap, t } from "../../core/words.js";
 import { executionsOf } from "./executions_card.js";
@@ -16,7 +17,8 @@ export function errorCard(view) {
     { class: "job-error", id: "job-error" },
     h("strong", {}, t(isFinal ? "job.error" : "job.last-error"), sentenceGap),
     h("code", {}, job.error_code),
-    Boolean(failed?.error?.error_class) && h("span", { class: "soft" }, ` ${failed?.error?.error_class}`),
+    " ",
+    errorClass(failed?.error?.error_class, job.error_message),
     job.error_message && h("pre", { class: "break" }, job.error_message),
     Boolean(traceback) && h(
       "details",

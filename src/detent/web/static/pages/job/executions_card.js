@@ -13,7 +13,7 @@ import { childElements, fill, h, requireElement } from "../../core/dom.js";
 import { exactTime, formatDuration } from "../../core/time.js";
 import { t } from "../../core/words.js";
 
-const FIRST_ROWS = 40, MORE_ROWS = 200;
+const FIRST_ROWS = matchMedia("(max-width: 720px)").matches ? 15 : 40, MORE_ROWS = 200;
 
 /**
  * `end`: the event that ended the execution. `error`: the data of the event that reported its error.
@@ -119,7 +119,7 @@ export function executionsCard(jobPath) {
   function nameCell({ execution, step, running }) {
     if (step) return stepCell(step);
     const { number, worker, end, error } = execution;
-    const outcome = end ? end.event : running ? t("job.running") : "";
+    const outcome = end ? end.target : running && view ? view.job.status : "";
     return [
       h("strong", {}, t("job.execution", { n: number })),
       h("div", { class: "small soft break" }, [outcome, worker].filter(Boolean).join(" · ")),

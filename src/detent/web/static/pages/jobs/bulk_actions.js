@@ -7,7 +7,7 @@ import { formDialog, reasonField, textOf } from "../../components/dialog.js";
 import { codesOf, toast, toastError } from "../../components/toast.js";
 import { post } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { sentenceGap, t } from "../../core/words.js";
+import { sentenceGap, t, translated } from "../../core/words.js";
 
 /** @typedef {"cancel" | "requeue"} BulkAction */
 /** @typedef {{ ids: string[] } | { filter: string, query: Query }} Target */
@@ -35,12 +35,13 @@ export async function actOnMany(action, target) {
     toast(t(`bulk.${action}.none`, { n: matched }), { tone: "bad" });
     return false;
   }
+  const chosen = "ids" in target
+    ? t("bulk.selected", { n: matched })
+    : t("bulk.matching", { filter: inWords(target.filter), n: matched });
   const bar = h("progress", { max: fitting, value: 0, hidden: true, "aria-label": t("bulk.progress") });
   const done = await formDialog({
     title: t(`bulk.${action}`, { n: fitting }),
-    lead: "ids" in target
-      ? t("bulk.selected", { n: matched })
-      : t("bulk.matching", { filter: target.filter, n: matched }),
+    lead: chosen + sentenceGap + t(`bulk.${action}.more`),
     button: t(`bulk.${action}`, { n: fitting }),
     danger: action === "cancel",
     fields: [reasonField(), bar],
@@ -56,6 +57,9 @@ export async function actOnMany(action, target) {
   if (done) report(action, done);
   return true;
 }
+
+/** A filter with phases as the page calls them. @param {string} filter */
+const inWords = (filter) => filter.replace(/(?<!\S)phase:(\w+)/g, (_term, phase) => translated("phase", phase));
 
 /**
  * @param {BulkAction} action
