@@ -1,5 +1,7 @@
 """Suspects: jobs whose last two executions were lost. They are claimed one at a time and end after their budget."""
 
+from typing import Any
+
 import pytest
 
 from detent.core.access import Scope
@@ -7,7 +9,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Phase
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Snoozed, Stopped, Succeeded
-from detent.engine import Engine, Submission
+from detent.engine import Engine, Settlement, Submission
 from detent.ports.claims import Claimed
 from detent.proof.verify.verify import verify
 from support.acts import LEASE_SECONDS, NAMES, claim, claim_one, submit
@@ -56,6 +58,26 @@ async def test_a_worker_that_isolates_gets_one_suspect_beside_other_jobs(engine:
     await engine.jobs.submit_many([Submission("mail") for _ in range(2)])
     assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [False, False, True]
     assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [True]
+
+
+async def test_a_job_lost_between_the_parts_of_a_claim_is_returned_once(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim takes suspects in a later transaction, under the same token. With both claims in the answer, a worker
+    would run the job twice at once, and count a slot as free that is not."""
+    await submit(engine, "standard")
+    await lose(engine, clock, 1)
+    settle_rest = Engine._defer_rows_still_leased
+
+    async def late(engine: Engine, *batch: Any) -> list[Settlement]:
+        clock.advance(LEASE_SECONDS)
+        await engine.expire()
+        clock.advance(BACKOFF_SECONDS)
+        return await settle_rest(engine, *batch)
+
+    monkeypatch.setattr(Engine, "_defer_rows_still_leased", late)
+    claimed = await claim(engine, 10, suspects=True)
+    assert [(one.execution_no, one.suspect) for one in claimed] == [(3, True)]
 
 
 @pytest.mark.parametrize("limited", [False, True])

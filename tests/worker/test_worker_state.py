@@ -23,7 +23,7 @@ def with_jobs(*ids: str, slots: int = 4, start: bool = True) -> WorkerState:
     assert state.next_batch() is not None
     state.batch_done(answer(*ids))
     for job_id in ids if start else ():
-        assert state.handler_started(job_id, 0.0, None)
+        assert state.handler_started(job_id, "t1", 0.0, None)
     return state
 
 
@@ -46,7 +46,7 @@ def test_it_wants_jobs_while_claims_are_full() -> None:
     state.next_batch()
     state.batch_done(answer("a", "b"))
     assert state.wants_jobs and state.free == 0 and state.next_batch() is None
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     assert state.handler_ended("a", "t1", DONE)
     batch = state.next_batch()
     assert batch is not None and batch.claim_limit == 1
@@ -111,16 +111,16 @@ def test_a_skipped_settlement_is_retried_at_once_and_then_at_the_next_tick() -> 
 
 def test_only_held_jobs_can_start() -> None:
     state = with_jobs("a", start=False)
-    assert state.handler_started("a", 0.0, None)
-    assert not state.handler_started("b", 0.0, None)
+    assert state.handler_started("a", "t1", 0.0, None)
+    assert not state.handler_started("b", "t1", 0.0, None)
 
 
 def test_the_deadline_wins_over_a_later_result() -> None:
     state = WorkerState(2)
     state.next_batch()
     state.batch_done(BatchResult([claimed("a", timeout_ms=500), claimed("b", "t1", "men")]))
-    state.handler_started("a", 10.0, 0.5)
-    state.handler_started("b", 10.0, 0.7)
+    state.handler_started("a", "t1", 10.0, 0.5)
+    state.handler_started("b", "t1", 10.0, 0.7)
     assert state.next_deadline() == 10.5
     assert state.tick(at(10.4), CODES) == []
     assert state.tick(at(10.5), CODES) == [Interrupt("a", "timeout")]
@@ -142,7 +142,7 @@ def test_after_a_late_answer_to_the_claim_the_timeout_counts_from_the_claim() ->
     claim_sent = Reading.of(clock)
     new_lease = partial(Lease, clock=LeaseClock(clock, 3.0), confirmed=claim_sent)
     state.batch_done(BatchResult([claimed("a", timeout_ms=2_000)]), new_lease=new_lease)
-    held = state.handler_started("a", claim_sent.monotonic + 2.5, 2.0)
+    held = state.handler_started("a", "t1", claim_sent.monotonic + 2.5, 2.0)
     assert held is not None and held.deadline == claim_sent.monotonic + 3.0, "the timeout and a second"
     clock.wall, clock.mono = clock.wall + 2_900_000, clock.mono + 2.9
     state.heartbeat_answered(HeartbeatAnswer(tokens={"a": "t1"}, extended_at=Reading.of(clock)), 2.9)
@@ -156,7 +156,7 @@ def test_after_a_late_answer_to_the_claim_the_timeout_counts_from_the_claim() ->
 
 def test_a_result_wins_over_a_later_deadline() -> None:
     state = with_jobs("a", start=False)
-    state.handler_started("a", 0.0, 1.0)
+    state.handler_started("a", "t1", 0.0, 1.0)
     assert state.handler_ended("a", "t1", DONE)
     assert state.tick(at(5.0), CODES) == []
     assert outcomes(state) == [("a", "t1", DONE)]
@@ -168,7 +168,7 @@ def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
     for number in range(5_000):
         state.next_batch()
         state.batch_done(BatchResult([claimed(f"j{number}")]))
-        state.handler_started(f"j{number}", 0.0, 3_600.0)
+        state.handler_started(f"j{number}", "t1", 0.0, 3_600.0)
         state.handler_ended(f"j{number}", "t1", DONE)
         state.wants_jobs = True
     assert len(state._deadlines) < 200
@@ -176,7 +176,7 @@ def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
 
 def test_a_lost_lease_drops_the_job_without_a_settlement() -> None:
     state = with_jobs("a", "b", start=False)
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     interrupts = state.heartbeat_answered(
         HeartbeatAnswer(frozenset({"a", "b", "unknown"}), {}, dict.fromkeys("ab", "t1")), 0.0
     )
@@ -203,7 +203,7 @@ def test_an_answer_about_an_old_token_does_not_affect_the_new_one() -> None:
 
 def test_a_job_claimed_again_before_its_loss_is_known_stops_the_old_handler() -> None:
     state = with_jobs("a", "b", start=False)
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     state.wants_jobs = True
     state.next_batch()
     assert [c.token for c in state.batch_done(answer("a", "b", token="t2"))] == ["t2", "t2"]
@@ -214,11 +214,24 @@ def test_a_job_claimed_again_before_its_loss_is_known_stops_the_old_handler() ->
     assert state.held["a"].claimed.token == "t2" and not state.held["a"].started
 
 
+def test_one_answer_with_two_claims_of_a_job_starts_the_newer_one() -> None:
+    """A batch that was sent in parts: the lease of the first part ran out before the last part claimed the job again.
+
+    The handler of the old claim would run under a stale token, and its end would free a slot that it never took.
+    """
+    state = WorkerState(4)
+    assert state.next_batch() is not None
+    first, second = answer("a", token="t1").claimed[0], answer("a", token="t2").claimed[0]
+    to_start = state.batch_done(BatchResult(claimed=[first, second]))
+    started = [claim.token for claim in to_start if state.handler_started(claim.id, claim.token, 0.0, None)]
+    assert started == ["t2"] and (state.free, state.abandoned) == (3, 0)
+
+
 def test_a_cancel_is_requested_once_then_forced() -> None:
     state = WorkerState(2, cancel_grace=5.0)
     state.next_batch()
     state.batch_done(answer("a"))
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     cancel_answer = HeartbeatAnswer(cancels={"a": '{"actor":"ann"}', "unknown": "{}"}, tokens={"a": "t1"})
     assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', StopKind.CANCEL)]
     assert state.heartbeat_answered(cancel_answer, 2.0) == [], "once"
@@ -230,17 +243,17 @@ def test_a_cancel_is_requested_once_then_forced() -> None:
 
 def test_a_job_whose_handler_has_not_started_is_cancelled_at_once() -> None:
     state = with_suspect("a")
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     cancel_answer = HeartbeatAnswer(cancels={"suspect": '{"actor":"ann"}'}, tokens={"a": "t1", "suspect": "t1"})
     assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("suspect", "cancel")]
     assert outcomes(state) == [("suspect", "t1", Cancelled("cancelled by ann"))]
-    assert not state.isolating and state.abandoned == 0 and state.handler_started("suspect", 2.0, None) is None
+    assert not state.isolating and state.abandoned == 0 and state.handler_started("suspect", "t1", 2.0, None) is None
 
 
 def test_leases_cover_everything_that_is_not_settled() -> None:
     state = with_jobs("queued", "running", "ended", "in flight", start=False)
     for job_id in ("running", "ended", "in flight"):
-        state.handler_started(job_id, 0.0, None)
+        state.handler_started(job_id, "t1", 0.0, None)
     state.handler_ended("in flight", "t1", DONE)
     state.next_batch()
     state.handler_ended("ended", "t1", DONE)
@@ -252,15 +265,15 @@ def test_leases_cover_everything_that_is_not_settled() -> None:
 def test_a_job_long_past_its_deadline_is_left_to_its_lease() -> None:
     """Only a permanently blocked event loop lets a deadline pass by a whole lease."""
     state = with_jobs("a", "b", start=False)
-    state.handler_started("a", 0.0, 1.0)
-    state.handler_started("b", 0.0, None)
+    state.handler_started("a", "t1", 0.0, 1.0)
+    state.handler_started("b", "t1", 0.0, None)
     assert set(state.leases_to_extend(30.9)) == {"a", "b"}
     assert set(state.leases_to_extend(31.0)) == {"b"}
 
 
 def test_stop_hands_back_what_waits_and_claims_no_more() -> None:
     state = with_jobs("a", "b", start=False)
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     state.wants_jobs = True
     state.stop()
     assert outcomes(state) == [("b", "t1", Stopped())] and list(state.held) == ["a"]
@@ -289,7 +302,7 @@ def test_jobs_claimed_while_stopping_are_handed_back() -> None:
 
 def test_running_jobs_are_handed_back_after_the_grace() -> None:
     state = with_jobs("a", "b", start=False)
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     state.stopping = True
     assert {interrupt.id for interrupt in state.hand_back_running()} == {"a", "b"}
     assert {settlement.id for settlement in state.finished} == {"a", "b"} and state.abandoned == 1
@@ -380,7 +393,7 @@ def with_suspect(*others: str) -> WorkerState:
 def test_a_suspect_starts_when_everything_else_is_settled() -> None:
     state = with_suspect("a", "b")
     for job_id in ("a", "b"):
-        state.handler_started(job_id, 0.0, None)
+        state.handler_started(job_id, "t1", 0.0, None)
     state.notify_work_available()
     assert state.next_batch() is None and state.next_suspect() is None, "nothing more is claimed"
     state.handler_ended("a", "t1", DONE)
@@ -391,7 +404,7 @@ def test_a_suspect_starts_when_everything_else_is_settled() -> None:
     state.batch_done(BatchResult())
     suspect = state.next_suspect()
     assert suspect is not None and suspect.id == "suspect" and state.next_suspect() is None
-    state.handler_started("suspect", 0.0, None)
+    state.handler_started("suspect", "t1", 0.0, None)
     assert state.isolating and state.next_batch() is None
     state.handler_ended("suspect", "t1", DONE)
     batch = state.next_batch()
@@ -408,7 +421,7 @@ def test_only_one_claim_in_flight_may_bring_a_suspect() -> None:
 @pytest.mark.parametrize("act", ["stop", "lost"])
 def test_a_suspect_that_waits_is_handed_back_or_lost_like_any_other(act: str) -> None:
     state = with_suspect("a")
-    state.handler_started("a", 0.0, None)
+    state.handler_started("a", "t1", 0.0, None)
     if act == "stop":
         state.stop()
         assert outcomes(state) == [("suspect", "t1", Stopped())]
@@ -478,7 +491,7 @@ def test_a_worker_past_its_grace_gives_up_a_store_that_keeps_failing() -> None:
 
 def test_a_late_result_is_reported_once_the_own_settlement_is_committed() -> None:
     state = with_jobs("a")
-    state.handler_started("a", 0.0, 1.0)
+    state.handler_started("a", "t1", 0.0, 1.0)
     state.tick(at(1.0), CODES)
     assert not state.handler_ended("a", "t1", DONE)
     assert not state.reports_late("a", DONE), "the timeout is not settled yet"

@@ -107,7 +107,7 @@ class WorkerStateMachine(RuleBasedStateMachine):
     def start_all(self, data: st.DataObject) -> None:
         for job_id, token in self.queue:
             timeout, soft = (data.draw(st.sampled_from((None, seconds, 5.0))) for seconds in (1.0, 0.5))
-            if self.state.handler_started(job_id, self.now, timeout, soft):
+            if self.state.handler_started(job_id, token, self.now, timeout, soft):
                 self.tasks.append((job_id, token))
         self.queue.clear()
 
@@ -135,7 +135,11 @@ class WorkerStateMachine(RuleBasedStateMachine):
                 del self.rows[job_id]
         lost = frozenset(job_id for job_id in held if self.rows.get(job_id) != held[job_id])
         cancels = {job_id: "{}" for job_id in held if job_id not in lost and data.draw(st.booleans())}
-        kept = {k: h.claimed.token for k, h in self.state.held.items() if self.rows.get(k) == h.claimed.token}
+        kept = {
+            job_id: held_job.claimed.token
+            for job_id, held_job in self.state.held.items()
+            if self.rows.get(job_id) == held_job.claimed.token and (held_job.started or job_id not in cancels)
+        }
         self._interrupted(self.state.heartbeat_answered(HeartbeatAnswer(lost, cancels, held), self.now))
         assert kept.items() <= {k: h.claimed.token for k, h in self.state.held.items()}.items()
 

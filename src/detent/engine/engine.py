@@ -202,6 +202,8 @@ class Engine(Runtime):
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
             if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
                 done.claimed += await self.run(lambda tx: sweep.claim_suspect(tx.claims, request))
+            # A claim of a later transaction replaces an earlier one whose lease has run out meanwhile.
+            done.claimed = list({claimed.id: claimed for claimed in done.claimed}.values())
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done

@@ -277,11 +277,11 @@ class WorkerState:
         return False
 
     def handler_started(
-        self, job_id: str, now: float, timeout: float | None, soft_timeout: float | None = None
+        self, job_id: str, token: str, now: float, timeout: float | None, soft_timeout: float | None = None
     ) -> Held | None:
-        """A slot starts the job; None if the worker no longer holds it."""
+        """A slot starts the job; None if the worker no longer holds it, or holds it under a newer token."""
         held = self.held.get(job_id)
-        if held is None:
+        if held is None or held.claimed.token != token:
             return None
         held.started = True
         if timeout is not None:

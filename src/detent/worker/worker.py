@@ -350,7 +350,7 @@ class Worker:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         began = self._clock.monotonic()
-        held = self.state.handler_started(claimed.id, began, timeout, handler.options.soft_timeout)
+        held = self.state.handler_started(claimed.id, claimed.token, began, timeout, handler.options.soft_timeout)
         if held is None:
             return
         context = execution_context(handler, claimed, self.engine, held.lease)

@@ -113,7 +113,7 @@ class WorkerSteps:
             state.batch_failed()
         else:
             for claimed in state.batch_done(result):
-                state.handler_started(claimed.id, 0.0, None)
+                state.handler_started(claimed.id, claimed.token, 0.0, None)
         return capture_memory(state, memory, None)
 
     def _leases(self, memory: WorkerMemory) -> dict[str, str]:
