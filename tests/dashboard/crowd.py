@@ -96,6 +96,7 @@ def opened(url: str) -> Iterator[Database]:
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         connection.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000; PRAGMA busy_timeout = 60000")
+        connection.transaction_mode = "IMMEDIATE"  # a read first, then a write that another process came before, fails
         try:
             with connection:
                 yield Database(
