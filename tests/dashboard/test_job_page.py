@@ -118,7 +118,7 @@ def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     job = site.submit("import", {"gate": str(gate), "rows": 50}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}", viewport={"width": 1440, "height": 900})
     bar = page.locator("#page > div > div > .progress-line progress")
-    expect(bar).to_have_attribute("value", "8")
+    expect(bar).to_have_attribute("value", "33")
     expect(page.locator("#logs .log")).to_contain_text("the file is locked")
     expect(page.locator("#logs .log")).to_contain_text("execution 2 begins")
     for selector in ("#job-error", "#executions .gantt-bar", ".progress-line", "h2:text-is('Payload')"):

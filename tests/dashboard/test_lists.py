@@ -81,7 +81,7 @@ def test_an_invalid_term_is_named_and_a_date_is_a_day_of_the_viewer(site: Site) 
     site.submit("mail", {"to": "x"}, queue="mail")
     page = site.sign_in("ana", "jobs?q=since:30+status:,+longer:abc", timezone_id="Asia/Shanghai")
     expect(page.locator("#filter-error")).to_have_text(
-        "Left out, because the value is not valid: since:30 (valid: 1h, 7d, 2026-01-31), status:,, "
+        "Left out, because it is not valid: since:30 (valid: 1h, 7d, 2026-01-31), status:,, "
         "longer:abc (valid: 10s, 1m, 10m, 1h)"
     )
     expect(page.locator("#time-range")).to_have_value("")
