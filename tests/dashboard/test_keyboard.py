@@ -51,7 +51,8 @@ def press(page: Page, selector: str, key: str = "Enter") -> None:
 
 
 def go_to(page: Page, letter: str, path: str) -> None:
-    """`g` and a letter open a page."""
+    """`g` and a letter open a page, unless a dialog is open."""
+    expect(page.locator("dialog[open]")).to_have_count(0)
     page.keyboard.press("g")
     page.keyboard.press(letter)
     page.wait_for_url(f"**/{path}")
