@@ -120,7 +120,7 @@ def paths(module_site: Site) -> dict[str, str]:
     nightly = {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *", "payload": {"to": "all"}}
     module_site.call("POST", "schedules", nightly)
     page_path_by_name = page_paths(module_site)
-    module_site.call("POST", "queues/billing/pause", {"reason": "closed"})
+    module_site.call("POST", "queues/lonely/pause", {"reason": "closed"})
     return page_path_by_name
 
 

@@ -35,7 +35,7 @@ function draw(root, deadLetter) {
       "p",
       { class: "row" },
       deadLetterState(deadLetter),
-      h("span", {}, t("page.dead_letter"), " ", h("code", { class: "break" }, deadLetter.dlq_id)),
+      h("span", { class: "small soft" }, t("page.dead_letter"), " ", h("code", { class: "break" }, deadLetter.dlq_id)),
     ),
     h("div", { class: "toolbar" }, deadLetterButtons(deadLetter, refresh)),
   );
