@@ -181,9 +181,14 @@ def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
 
 
 def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> None:
-    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h", "payload": {"to": "x"}})
+    hourly = {"every": "1h", "starts_at": "2026-01-01T00:17:23Z"}
+    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "payload": {"to": "x"}} | hourly)
     page = site.sign_in("ana", "schedules")
     row(page, "twice").locator("[data-action=edit]").click()
+    expect(page.locator("dialog .preview li")).to_have_text([re.compile(":17:23")] * 3)
+    page.fill("dialog [name=value]", "2h")
+    page.locator("dialog [name=value]").blur()
+    expect(page.locator("dialog .preview li").first).not_to_contain_text(":17:23")
     site.call("PATCH", "schedules/twice", {"every": "2h"})
     submit_dialog(page, value="3h")
     expect(page.locator("dialog .foot > .error[role=alert]")).to_contain_text("VERSION_CONFLICT")

@@ -159,12 +159,18 @@ function timingFields(schedule) {
     return control;
   };
   const values = () => ({ [kind.value]: expression.value.trim(), timezone: zone.value.trim() || null });
+  const unchanged = JSON.stringify(values()), query = { count: 3 };
+  /** As long as nothing is changed, those of the schedule itself, which counts intervals from its start. */
+  const nextRunsOfTiming = () =>
+    schedule && JSON.stringify(values()) === unchanged
+      ? get(`schedules/${encodeURIComponent(schedule.id)}/preview`, query)
+      : call("POST", "schedules/preview", { query, json: values() });
   const preview = async () => {
     expression.placeholder = EXAMPLES[kind.value];
     if (!expression.value.trim()) return;
     try {
       /** @type {SchedulePreview} */
-      const { items, in_words } = await call("POST", "schedules/preview", { query: { count: 3 }, json: values() });
+      const { items, in_words } = await nextRunsOfTiming();
       showProblem(null);
       const words = in_words[language.slice(0, 2)];
       fill(
