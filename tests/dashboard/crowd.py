@@ -208,7 +208,7 @@ def fill_series(database: Database) -> None:
         part = f"({now // width} - value) * {width} / 600"
         histogram = f"CASE {part} % 5 WHEN 0 THEN '{long}' ELSE '{short}' END"
         counts = (
-            f"CAST(round(({count}) * CASE s.kind {shares} END * {width} / 60) AS bigint)"
+            f"CAST(round(round(({count}) * CASE s.kind {shares} END) * {width} / 60.0) AS bigint)"
             for count in (f"9 + abs({part} % 24 - 12)", f"8 + abs({part} % 24 - 12)", f"{part} % 4")
         )
         database.copies(

@@ -61,7 +61,7 @@ async def charge(ctx: Context, card: str) -> str:
 
 
 @app.job("import", queue="imports", capture_logs=True)
-async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
+async def import_rows(ctx: Context, gate: str, rows: int = 10, total: int = 30) -> int:
     """Records steps, reports progress and logs; its first execution fails, the second one waits for the gate."""
     log.warning("execution %d begins", ctx.execution_no)
     await ctx.step(f"load {ctx.execution_no}", _record, gate)
@@ -70,7 +70,7 @@ async def import_rows(ctx: Context, gate: str, rows: int = 10) -> int:
         raise Retry("the file is locked", after=0.0)
     for number in range(rows):
         await ctx.step("row", _row, number)
-    await ctx.progress(1 / 3, f"{rows} of {3 * rows} rows")
+    await ctx.progress(rows / total, f"{rows} of {total} rows")
     await ctx.once("open gate", until, Path(gate).exists, 600)
     log.info("the gate is open")
     return rows

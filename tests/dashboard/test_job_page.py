@@ -115,7 +115,7 @@ def test_a_failed_status_is_red_and_the_path_is_drawn(site: Site) -> None:
 @pytest.mark.long
 def test_a_running_job_shows_steps_progress_and_log_lines(site: Site) -> None:
     gate = site.folder / "import-gate"
-    job = site.submit("import", {"gate": str(gate), "rows": 50}, queue="imports")
+    job = site.submit("import", {"gate": str(gate), "rows": 50, "total": 150}, queue="imports")
     page = site.sign_in("ana", f"jobs/{job}", viewport={"width": 1440, "height": 900})
     bar = page.locator("#page > div > div > .progress-line progress")
     expect(bar).to_have_attribute("value", "33")

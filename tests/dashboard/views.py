@@ -347,7 +347,9 @@ def add_data(site: Site) -> dict[str, str]:
         site.submit("mail", {"to": f"user{number}@example.org"}, queue="mail", tenant_id="ab"[number % 2])
     names = {
         "waiting": site.submit("order", {"number": 7}, queue="orders"),
-        "running": site.submit("import", {"gate": str(site.folder / "never"), "rows": 12}, queue="imports"),
+        "running": site.submit(
+            "import", {"gate": str(site.folder / "never"), "rows": 12, "total": 36}, queue="imports"
+        ),
         "workflow": site.submit("fan-out", {"parts": 60}, queue="imports"),
         "unserved": site.submit("shipping", {"number": 7}, queue="billing", tenant_id="a"),
     }
