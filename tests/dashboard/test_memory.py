@@ -53,10 +53,11 @@ class OpenPage:
         return self.samples[-1]
 
     def growth(self, name: str) -> tuple[float, float]:
-        """The median of the samples after the first fifth, and of the last ones."""
+        """The most in the first two fifths, and the median of the last one. A list of running jobs that is empty for a
+        while has fewer nodes, so that a median would compare an empty page with a full one."""
         values = [getattr(sample, name) for sample in self.samples]
         part = max(1, len(values) // 5)
-        return statistics.median(values[part : 2 * part] or values), statistics.median(values[-part:])
+        return max(values[: 2 * part]), statistics.median(values[-part:])
 
 
 def memory(process: int) -> tuple[int, int]:
