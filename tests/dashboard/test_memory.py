@@ -53,11 +53,12 @@ class OpenPage:
         return self.samples[-1]
 
     def growth(self, name: str) -> tuple[float, float]:
-        """The most in the first two fifths, and the median of the last one. A list of running jobs that is empty for a
-        while has fewer nodes, so that a median would compare an empty page with a full one."""
+        """The median of the samples after the first fifth, and of the last ones. Of nodes the most in the first two
+        fifths: a list of running jobs that is empty for a while has fewer, and a full one is no growth."""
         values = [getattr(sample, name) for sample in self.samples]
         part = max(1, len(values) // 5)
-        return max(values[: 2 * part]), statistics.median(values[-part:])
+        before = max(values[: 2 * part]) if name == "nodes" else statistics.median(values[part : 2 * part] or values)
+        return before, statistics.median(values[-part:])
 
 
 def memory(process: int) -> tuple[int, int]:

@@ -198,12 +198,10 @@ class Engine(Runtime):
                 remaining = replace(request, limit=room, suspects=suspects)
                 changes = await self.run(lambda tx: sweep.reclaim(self, tx, remaining), affected_parents)
                 done.changes += changes
-                done.claimed += [sweep.claimed_of(job, remaining.token) for job in sweep.leased(changes)]
+                _add_claims(done, [sweep.claimed_of(job, remaining.token) for job in sweep.leased(changes)])
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
             if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
-                done.claimed += await self.run(lambda tx: sweep.claim_suspect(tx.claims, request))
-            # A claim of a later transaction replaces an earlier one whose lease has run out meanwhile.
-            done.claimed = list({claimed.id: claimed for claimed in done.claimed}.values())
+                _add_claims(done, await self.run(lambda tx: sweep.claim_suspect(tx.claims, request)))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done
@@ -372,3 +370,8 @@ class Engine(Runtime):
     async def audit(self, limit: int = 100, *, before: int | None = None, subject: str | None = None) -> list[AuditRow]:
         """The last entries of the audit log, newest first; optionally below a number, or about one subject."""
         return await self.store.read(lambda tx: self.audit_entries(tx, limit, before=before, subject=subject))
+
+
+def _add_claims(done: BatchResult, claimed: Sequence[Claimed]) -> None:
+    """Add the claims of a later transaction. They replace earlier ones of the same jobs, whose leases have run out."""
+    done.claimed = list({claim.id: claim for claim in (*done.claimed, *claimed)}.values())
