@@ -7,6 +7,7 @@ import pytest
 from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Phase
+from detent.core.errors import StoreUnavailable
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Snoozed, Stopped, Succeeded
 from detent.engine import Engine, Settlement, Submission
@@ -78,6 +79,30 @@ async def test_a_job_lost_between_the_parts_of_a_claim_is_returned_once(
     monkeypatch.setattr(Engine, "_defer_rows_still_leased", late)
     claimed = await claim(engine, 10, suspects=True)
     assert [(one.execution_no, one.suspect) for one in claimed] == [(3, True)]
+
+
+async def test_an_outage_before_the_last_part_of_a_claim_leaves_one_claim_of_a_job(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first part another worker takes the job and is lost, too. The second part takes it back."""
+    await submit(engine, "streams")
+    settle_rest = Engine._defer_rows_still_leased
+    other_claims: list[Claimed] = []
+
+    def outage(*_: Any) -> bool:
+        raise StoreUnavailable("planted outage")
+
+    async def late(engine: Engine, *batch: Any) -> list[Settlement]:
+        monkeypatch.setattr(Engine, "_defer_rows_still_leased", settle_rest)
+        clock.advance(LEASE_SECONDS)
+        other_claims.extend(await claim(engine, 10, worker="other", reclaim=True))
+        clock.advance(LEASE_SECONDS)
+        monkeypatch.setattr(Engine, "_may_claim_suspect", outage)
+        return await settle_rest(engine, *batch)
+
+    monkeypatch.setattr(Engine, "_defer_rows_still_leased", late)
+    claimed = await claim(engine, 10, reclaim=True, suspects=True)
+    assert [one.execution_no for one in (*other_claims, *claimed)] == [2, 3]
 
 
 @pytest.mark.parametrize("limited", [False, True])
