@@ -1,6 +1,7 @@
-"""The table of the guarantees page with the number of explored states: `make explored` runs the searches and writes it.
+"""`make explored` runs the searches of the explorer and writes two tables of the guarantees page.
 
-Each search is complete to its depth. The small ones are repeated by `make test`, the large ones by `make drills`.
+They are the number of explored states, and the planted bugs with their budgets. Each search is complete to its depth.
+The small ones are repeated by `make test`, the large ones by `make drills`.
 """
 
 import logging
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from detent.core.contract.builtin import CONTRACTS
 from detent.proof.explore.explore import Exploration, explore
 from detent.proof.explore.handlers import Scenario
+from support.proof import bug_budgets
 
 PAGE = Path(__file__).parents[3] / "docs" / "understand" / "guarantees.md"
 BEGIN, END = "<!-- explored: begin -->\n\n", "\n<!-- explored: end -->\n"
@@ -60,8 +62,14 @@ def main() -> None:
             assert result.ok and result.exhausted, (name, scenario, result.violation, result.path)
         rows.append(row(small, large, scenario))
         print(rows[-1], end="", flush=True)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + HEAD + "".join(rows) + END + rest.partition(END)[2])
+    _write(BEGIN, HEAD + "".join(rows), END)
+    _write(bug_budgets.BEGIN, bug_budgets.table(), bug_budgets.END)
+
+
+def _write(begin: str, table: str, end: str) -> None:
+    """Replace what the page has between these markers."""
+    before, _, rest = PAGE.read_text().partition(begin)
+    PAGE.write_text(before + begin + table + end + rest.partition(end)[2])
 
 
 if __name__ == "__main__":
