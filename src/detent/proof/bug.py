@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from detent.core.job import Change
+from detent.core.job import Change, Micros
 from detent.stores.sqlite.claim import SqliteTx
 from detent.worker.state import WorkerState
 
@@ -36,6 +36,16 @@ class PlantedBugs(dict[str, Bug]):
 
 def with_columns(change: Change, **columns: object) -> Change:
     return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
+
+
+def with_due(change: Change, due_at: Micros) -> Change:
+    """The change with another due time, in its row and in its events."""
+    events = [
+        replace(event, data={**(event.data or {}), "due_at": due_at}) if "due_at" in (event.data or {}) else event
+        for event in change.events
+    ]
+    at = None if change.after.next_retry_at is None else due_at
+    return with_columns(replace(change, events=events), due_at=due_at, next_retry_at=at)
 
 
 class AltersChanges(SqliteTx):

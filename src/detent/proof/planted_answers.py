@@ -1,19 +1,23 @@
-"""Planted bugs in what handlers and operators get back, and in what may be deleted; see `planted_bugs`."""
+"""Planted bugs in what is promised to handlers, operators and callers, beyond a sound log; see `planted_bugs`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from detent.core.approval import APPROVE, REJECT, Approval, Vote
 from detent.core.contract.model import Move, Phase
-from detent.core.job import Change, Job, Signal
+from detent.core.job import Change, Job, Micros, Signal
 from detent.core.outcome import Failed, Outcome
+from detent.core.schedule import Schedule
 from detent.core.times import SECOND
+from detent.handler.lease import Reading
+from detent.ports.access import Audit
 from detent.ports.children import ChildState
+from detent.ports.claims import Extended
 from detent.ports.pruning import Prunable, PruneRule
 from detent.stores.sqlite.claim import SqliteTx
-from detent.worker.state import WorkerState
+from detent.worker.state import Batch, Interrupt, WorkerState
 
-from .bug import PlantedBugs
+from .bug import AltersChanges, PlantedBugs, with_columns, with_due
 
 BUGS = planted = PlantedBugs()
 
@@ -100,3 +104,122 @@ _ENDED_WITH_OPEN_DEAD_LETTER = (
     "SELECT j.id FROM detent_job_list j JOIN detent_dead_letters l ON l.job_id = j.id AND l.status = 'open'"
     " WHERE j.phase = 'final' AND j.finished_at <= ?"
 )
+
+
+@planted("snooze-ignored", "a job that its handler snoozes is due at once")
+class IgnoresSnoozes(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        snoozed = any((event.data or {}).get("reason") == "snoozed" for event in change.events)
+        return with_due(change, change.after.updated_at) if snoozed else change
+
+
+@planted("sleep-cut-short", "a sleep lasts half as long as the handler says")
+class HalvesSleeps(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        after = change.after
+        sleeps = after.phase is Phase.BLOCKED and after.wait_kind == "timer" and after.due_at is not None
+        return with_due(change, (after.updated_at + (after.due_at or 0)) // 2) if sleeps else change
+
+
+@planted("expiry-approves", "an approval whose deadline has passed is approved, whatever its default is")
+class ApprovesExpired(SqliteTx):
+    async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None:
+        await super().decide_approval(job_id, name, APPROVE if expired else decision, at, expired=expired)
+
+
+@planted("edit-not-written", "an edit of a schedule is acknowledged and not written")
+class LosesEdits(SqliteTx):
+    async def change_schedule(self, before: Schedule, after: Schedule) -> bool:
+        return before.expression != after.expression or await super().change_schedule(before, after)
+
+
+@planted("repeated-submit-refused", "a submit with a key is refused when it is repeated")
+class ForgetsOwners(SqliteTx):
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        return {}
+
+
+@planted("repeated-result-refused", "a result is refused when it is repeated")
+class ForgetsTokens(SqliteTx):
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        rows = await super().lock(ids, wait=wait)
+        return {job_id: job if job.worker else replace(job, token=None) for job_id, job in rows.items()}
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        """Writes the token that `lock` has hidden."""
+        stored = await super().lock([change.after.id for change in changes])
+        kept = {job_id: job.token for job_id, job in stored.items()}
+        await super().apply([with_columns(c, token=c.after.token or kept.get(c.after.id)) for c in changes])
+
+
+@planted("actor-not-logged", "events do not say who caused them")
+class ForgetsActors(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return replace(change, events=[replace(event, actor=None) for event in change.events])
+
+
+@planted("reopened-with-counters", "a reopened job keeps the retries of its former executions")
+class KeepsCounters(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        before = change.before
+        reopened = before and before.phase is Phase.FINAL and change.after.phase is Phase.CLAIMABLE
+        return with_columns(change, failures=before.failures, retries=before.retries) if reopened and before else change
+
+
+@planted("child-of-another-tenant", "a child does not belong to the tenant of its parent")
+class ForgetsTenants(SqliteTx):
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        return await super().insert(
+            [with_columns(change, tenant_id="default") if change.after.parent_id else change for change in changes]
+        )
+
+
+@planted("audit-not-written", "what operators do is not written to the audit log")
+class ForgetsAudit(SqliteTx):
+    async def add_audit(self, entry: Audit) -> None:
+        pass
+
+
+@planted("key-not-released", "a job is deleted, and its idempotency key stays taken")
+class KeepsKeys(SqliteTx):
+    async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
+        return 0
+
+
+@planted("first-failure-forgotten", "a dead letter says that its job failed first when it failed last")
+class ForgetsFirstFailure(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        letter = change.dead_letter
+        return replace(change, dead_letter=letter and replace(letter, first_failed_at=letter.created_at))
+
+
+@planted("lease-cut-short", "a heartbeat shortens the lease of its job")
+class ShortensLeases(SqliteTx):
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        query = "UPDATE detent_jobs SET lease_until = ? WHERE id = ? AND token = ? AND lease_until IS NOT NULL"
+        for job_id, token in held.items():
+            self.connection.execute(query, (self.now + lease // 3, job_id, token))
+        return await self.check_leases(held)
+
+
+@planted("result-dropped-in-outage", "a worker forgets the results that it could not settle")
+class ForgetsResultsInOutages(WorkerState):
+    def batch_failed(self, batch: Batch | None = None) -> float | None:
+        pause = super().batch_failed(batch)
+        self.finished = []
+        return pause
+
+
+@planted("queued-job-not-returned", "a worker that stops does not hand back the jobs that wait for a slot")
+class KeepsQueuedJobs(WorkerState):
+    def stop(self) -> None:
+        finished = list(self.finished)
+        super().stop()
+        self.finished = finished
+
+
+@planted("timeout-not-enforced", "a worker lets handlers run beyond their timeout")
+class IgnoresTimeouts(WorkerState):
+    def tick(self, at: Reading, timeout_codes: dict[str, str]) -> list[Interrupt]:
+        self._deadlines = []
+        return super().tick(at, timeout_codes)

@@ -26,7 +26,7 @@ from detent.stores.sqlite.claim import SqliteTx
 from detent.worker.state import START, Batch, HeartbeatAnswer, Held, Interrupt, WorkerState
 
 from . import planted_answers
-from .bug import AltersChanges, Bug, PlantedBugs, with_columns
+from .bug import AltersChanges, Bug, PlantedBugs, with_columns, with_due
 from .controlled_store import DEFAULT_HOOKS
 
 BUGS = planted = PlantedBugs()
@@ -447,10 +447,7 @@ class HalvesBackoff(AltersChanges):
         after, before = change.after, change.before
         if not before or after.retries <= before.retries or after.phase is not Phase.CLAIMABLE or not after.due_at:
             return change
-        due = (after.due_at + after.updated_at) // 2
-        events = [replace(event, data={**(event.data or {}), "due_at": due}) for event in change.events]
-        at = None if after.next_retry_at is None else due
-        return with_columns(replace(change, events=events), due_at=due, next_retry_at=at)
+        return with_due(change, (after.due_at + after.updated_at) // 2)
 
 
 @planted("dead-letter-not-noted", "a dead letter is recorded without the note that its contract wants")

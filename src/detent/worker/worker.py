@@ -69,7 +69,7 @@ class Worker:
     """
 
     new_state: type[WorkerState] = WorkerState
-    """Replaced by the simulator, which plants bugs in it."""
+    """Replaced by the simulator, which adds checks and plants bugs."""
     tick_seconds = 0.1
     """How often deadlines are checked for which no timer is set yet."""
 

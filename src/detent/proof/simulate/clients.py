@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detent.core.access import Scope
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.model import Contract, Move, Phase
 from detent.core.contract.streams import ResultStatus
 from detent.core.errors import DetentError, QuotaExceeded, StoreUnavailable
 from detent.core.job import Job, Micros
 from detent.engine import Submission
 from detent.ports.listing import Filter
 from detent.ports.stream import Delivery, StreamUnavailable
+from detent.ports.verification import JobRow
 
 from .handler import JOB_TYPE, SIGNAL, TOKEN_FIELD, TOKEN_PREFIX, relation_payload
 from .loop import MS, SECOND, Process
@@ -52,9 +53,11 @@ class Client(Process):
         """A random pause."""
         await asyncio.sleep(self.random.randrange(least, most) / SECOND)
 
-    def acknowledge(self, result: Any, submission: Submission | None = None) -> None:
+    def acknowledge(self, result: Any, job_id: str, submission: Submission | None = None) -> None:
         """A call that creates a job has returned: unless it failed, the job must never be lost."""
-        if result is not None and not isinstance(result, DetentError):
+        if isinstance(result, DetentError):
+            self.simulation.monitor.check_refused(job_id, result)
+        elif result is not None:
             self.simulation.monitor.acknowledged.add(result.job.id)
             if submission is not None:
                 self.simulation.monitor.check_submitted(submission, result.job.id)
@@ -80,7 +83,7 @@ class Producer(Client):
             for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
                 submitted = await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries)
-                self.acknowledge(submitted, submission)
+                self.acknowledge(submitted, submission.id or "", submission)
             for _ in range(bulks.count(number)):
                 await self._submit_bulk()
         self.done = True
@@ -91,12 +94,12 @@ class Producer(Client):
         tenant = self.random.choice(("north", "south"))
         payload = {"plan": [["succeed", 0.02]]}
         jobs = [
-            Submission(JOB_TYPE, payload, contract=name, id=self.engine.ids.job(), tenant_id=tenant)
+            Submission(JOB_TYPE, payload, name, id=self.engine.ids.job(), tenant_id=tenant, actor=self.name)
             for _ in range(size)
         ]
         submitted = await self.call_with_retries(partial(self.engine.jobs.submit_many, jobs), 20)
-        for one in submitted if isinstance(submitted, list) else ():
-            self.acknowledge(one)
+        for number, job in enumerate(jobs):
+            self.acknowledge(submitted[number] if isinstance(submitted, list) else submitted, job.id or "")
 
     def _draw(self, number: int) -> Submission:
         random = self.random
@@ -109,6 +112,7 @@ class Producer(Client):
             {"plan": plan, "steps": number % 2 == 0, **relation_payload(contract, number), **self._deaf()},
             contract=name,
             id=self.engine.ids.job(),
+            actor=self.name,
             queue=random.choice(("default", "other")),
             tenant_id=random.choice(("north", "south")),
             priority=random.choice((0, 0, 0, 5)),
@@ -189,6 +193,11 @@ class Operator(Client):
             return self.random.choice(resting)
         return job_ids[-1 - self.random.randrange(min(len(job_ids), 12))]
 
+    def _choose(self, condition: Callable[[Contract, JobRow], bool], job_id: str) -> str:
+        """In half of the cases a job for which this is true; else, or if there is none, `job_id`."""
+        jobs = self.simulation.monitor.jobs_where(condition)
+        return self.random.choice(jobs) if jobs and self.random.random() < 0.5 else job_id
+
     async def _signal(self, job_id: str) -> None:
         data = {"by": self.name}
         for _ in range(self.random.choice((1, 1, 2))):
@@ -208,7 +217,9 @@ class Operator(Client):
     async def _cancel(self, job_id: str) -> None:
         if self.random.random() < 0.6:
             force = self.random.random() < 0.3
-            await self._change(lambda: self.engine.jobs.cancel(job_id, self.scope, force=force))
+            job = await self._change(lambda: self.engine.jobs.cancel(job_id, self.scope, force=force))
+            if force and job is not None and job.phase is not Phase.FINAL:
+                self.simulation.monitor.report(job_id, "cancel.not-forced", f"a forced cancel left it {job.status}")
 
     async def _cancel_ended(self, job_id: str) -> None:
         monitor = self.simulation.monitor
@@ -221,11 +232,13 @@ class Operator(Client):
             await self._change(lambda: self.engine.jobs.abort(job_id, self.scope))
 
     async def _decide(self, job_id: str) -> None:
+        job_id = self._choose(lambda contract, row: row.status in contract.approval_statuses, job_id)
         decide = self.engine.approvals.approve if self.random.random() < 0.7 else self.engine.approvals.reject
         if job := await self._change(lambda: decide(job_id, self.scope)):
             self.simulation.monitor.check_voted(job, self.name)
 
     async def _reopen(self, job_id: str) -> None:
+        job_id = self._choose(lambda contract, row: bool(contract.edge(row.status, Move.REOPEN)), job_id)
         await self._change(lambda: self.engine.jobs.reopen(job_id, self.scope))
 
     async def _pause(self, job_id: str) -> None:
@@ -246,11 +259,9 @@ class Operator(Client):
         item = self.random.choice(dead_letters)
         if self.random.random() < 0.6:
             new_id = self.engine.ids.job()
-            self.acknowledge(
-                await self.call_with_retries(
-                    lambda: self.engine.dead_letters.requeue(item.id, self.scope, new_id=new_id)
-                )
-            )
+            requeue = partial(self.engine.dead_letters.requeue, item.id, self.scope, new_id=new_id)
+            for _ in range(self.random.choice((1, 1, 2))):
+                self.acknowledge(await self.call_with_retries(requeue), new_id)
         else:
             person = self.random.choice(_PEOPLE)
             await self.call_with_retries(lambda: self.engine.dead_letters.discard(item.id, Scope(person, "simulated")))

@@ -29,6 +29,9 @@ LIMITS: tuple[dict[str, Any], ...] = (
 QUOTAS = (("north", 14), ("default", 4))
 """(tenant, most unfinished jobs); the jobs of schedules belong to the tenant `default`."""
 
+MAX_DELIVERIES = 3
+"""How many deliveries of a task on the stream may end without a result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

@@ -30,16 +30,22 @@ _SLICES = 4
 _LONG_SECONDS = 0.5
 _SLOW_SECONDS = 1.7
 RETRY_SOON_SECONDS = 0.5
+SNOOZE_SECONDS = 1.0
+SLEEP = "sleep"
+SLEEP_SECONDS = 3.0
+WAIT_SECONDS = 20.0
 HOPELESS = "HOPELESS"
 """The code of a failure that its handler does not want to be retried."""
 QUESTION = "may it go on"
-DEADLINE_SECONDS = 25.0
+DEADLINES = (2.5, 25.0)
+"""Seconds until an approval is decided by its default; whether the plan of the job has an even number of lines."""
+_DEFAULTS = ("reject", "approve", "fail")
 CHILDREN = 2
 _OUTCOMES: dict[str, Callable[[str], Exception]] = {
     "retry": Retry,
     "retry soon": lambda message: Retry(message + SOON, after=RETRY_SOON_SECONDS),
     "fail": partial(Fail, code=HOPELESS),
-    "snooze": lambda _: Snooze(1.0),
+    "snooze": lambda _: Snooze(SNOOZE_SECONDS),
     "cancel": Cancel,
 }
 
@@ -82,9 +88,11 @@ async def work(
             data = await ctx.wait_for(SIGNAL, timeout=_WAITS[act])
             _check_received(ctx, ctx.job_id, _SIGNAL_DATA, data)
         if act == "sleep":
-            await ctx.sleep(3.0)
+            await ctx.sleep(SLEEP_SECONDS)
+            _check_received(ctx, ctx.job_id, _SLEPT, True)
         if question:
-            decision = await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
+            default, deadline = _DEFAULTS[len(plan) % 3], DEADLINES[len(plan) % 2]
+            decision = await ctx.approval(QUESTION, quorum=question, deadline=deadline, default=default)
             _check_received(ctx, ctx.job_id, _APPROVED, decision.approved)
         results = await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
         for child, child_result in zip(children, results, strict=True):
@@ -99,7 +107,8 @@ async def work(
     return result
 
 
-_WAITS = {"wait": 20.0, "wait long": None}
+_WAITS = {"wait": WAIT_SECONDS, "wait long": None}
+_SLEPT = f"SELECT iif(count(*), 'true', 'false') FROM detent_signals WHERE job_id = ? AND name = '{SLEEP}'"
 _SIGNAL_DATA = f"SELECT data FROM detent_signals WHERE job_id = ? AND name = '{SIGNAL}'"
 _APPROVED = (
     "SELECT iif(decision = 'approve', 'true', 'false') FROM detent_approvals WHERE job_id = ? AND decision IS NOT NULL"
@@ -188,6 +197,6 @@ def relation_payload(contract: Contract, number: int) -> dict[str, int]:
     payload = {}
     if number % 4 == 1 and contract.has(Move.WAIT):
         payload["family"] = 1 + number % 2 if number % 8 == 1 else 1
-    if number % 5 == 2 and contract.has(Move.HOLD):
+    if number % 5 in (2, 4) and contract.has(Move.HOLD):
         payload["question"] = 1 + number % 2
     return payload

@@ -7,10 +7,13 @@ from typing import Any
 import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
+from detent.core.errors import DetentError
 from detent.core.job import APPROVAL, TIMEOUT_GRACE, Job, Micros
 from detent.core.limits import JobKind, Limit
 from detent.core.retry import deterministic_jitter
-from detent.engine import Submission
+from detent.core.schedule import Schedule
+from detent.engine import Settlement, Submission
+from detent.engine.execution.settle import digest_of
 from detent.engine.refusal import SETTLE_REFUSED
 from detent.ports.claims import Claimed
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
@@ -20,7 +23,17 @@ from detent.proof.verify.fold import ContractTable
 from detent.proof.verify.limits import LimitCheck, Step
 from detent.proof.verify.rules import Finding
 
-from .handler import RETRY_SOON_SECONDS, SOON, TOKEN_FIELD, TOKEN_PREFIX
+from .handler import (
+    RETRY_SOON_SECONDS,
+    SIGNAL,
+    SLEEP,
+    SLEEP_SECONDS,
+    SNOOZE_SECONDS,
+    SOON,
+    TOKEN_FIELD,
+    TOKEN_PREFIX,
+    WAIT_SECONDS,
+)
 from .job_rules import check_order, check_retry, check_wake, is_suspect, move_of
 from .loop import SECOND
 from .related_jobs import RelatedJobsMonitor
@@ -38,16 +51,20 @@ class InvariantMonitor:
         limits: Sequence[Limit] = (),
         keep: Micros | None = None,
         quotas: Mapping[str, int] | None = None,
+        max_deliveries: int | None = None,
     ) -> None:
-        """keep: how long after its end a job may be deleted; None: never. quotas: tenant -> most unfinished jobs."""
+        """keep: how long after its end a job may be deleted; None: never. quotas: tenant -> most unfinished jobs.
+        max_deliveries: of a task on the stream, without a result; None: tasks are not on a stream."""
+        self.max_deliveries = max_deliveries
         self._connection = connection
         self._tables = {name: ContractTable(contract) for name, contract in contracts.items()}
         self._clock = clock
         self._logs: dict[str, list[EventRow]] = {}
         self._rows: dict[str, JobRow] = {}
-        self._results: dict[str, tuple[str | None, str | None]] = {}
-        """job id -> (token, result)"""
-        self._leases: dict[str, Micros] = {}
+        self._results: dict[str, tuple[str | None, str | None, str | None]] = {}
+        """job id -> (token, result, error code)"""
+        self._leases: dict[str, tuple[Micros, str]] = {}
+        """job id -> (lease_until, token)"""
         self._cancel_requested: set[str] = set()
         """Leased jobs with a cancel request."""
         self._schedules = ScheduleMonitor(connection, contracts)
@@ -79,6 +96,8 @@ class InvariantMonitor:
         if changes == self._total_changes:
             return []
         self._total_changes = changes
+        for job_id, seq in self._connection.execute(_WITHOUT_ACTOR, (self.events,)):
+            self.report(job_id, "actor.missing", "the event does not say who caused it", seq)
         query = EVENTS_QUERY + " WHERE n > ? ORDER BY n"
         new_events = [EventRow(*values) for values in self._connection.execute(query, (self.events,))]
         self.events += len(new_events)
@@ -97,9 +116,12 @@ class InvariantMonitor:
     def _read_leases(self) -> None:
         """A lease never outlasts the timeout of its execution."""
         leased: Any = self._connection.execute(_LEASES, (str(Phase.LEASED),)).fetchall()
-        self._leases = {row[0]: row[1] for row in leased}
-        self._cancel_requested = {row[0] for row in leased if row[2]}
-        for job_id, lease_until, _, longest in leased:
+        before, self._leases = self._leases, {row[0]: (row[1], row[2]) for row in leased}
+        self._cancel_requested = {row[0] for row in leased if row[3]}
+        for job_id, lease_until, token, _, longest, by_detent in leased:
+            until, holder = before.get(job_id, (0, None))
+            if by_detent and holder == token and lease_until < until > self._clock.wall:
+                self.report(job_id, "lease.cut", f"the lease of its live worker ended at {lease_until}, not {until}")
             if longest is not None and lease_until > longest:
                 self.report(job_id, "lease.long", f"its lease ends {lease_until - longest} µs after its timeout")
 
@@ -134,26 +156,36 @@ class InvariantMonitor:
         if before is not None:
             self._check_settling_token(row, new_events)
         self._check_version(row, new_events)
-        self._check_dead_letter_notes(row, len(dead_letters))
+        self._check_dead_letters(row, len(dead_letters))
         self._rows[job_id] = row
         (self.unfinished.discard if row.phase == Phase.FINAL else self.unfinished.add)(job_id)
-        self._results[job_id] = self._token_and_result(job_id)
+        self._results[job_id] = self._result_of(job_id)
         self._check_interruptions(row)
-        if before is None and row.requeued_from:
-            for finding in self._related_jobs.check_requeued(job_id):
+        if before is None:
+            for finding in (*self._related_jobs.check_requeued(job_id), *self._related_jobs.check_child(job_id)):
                 self.report(*finding)
+        if move_of(table, log[-1]) is Move.REOPEN and (row.failures or row.retries or row.interruptions):
+            self.report(job_id, "reopen.counters", "it was reopened and keeps the counters of its former executions")
         contract, resting = self._contracts[row.contract], row.phase in (Phase.CLAIMABLE, Phase.BLOCKED)
         if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
             self.report(job_id, "cancel.forgotten", f"it is {row.status}, its cancel request was not carried out")
 
     def _check_interruptions(self, row: JobRow) -> None:
         """A job that was interrupted too often has ended."""
-        most = self._contracts[row.contract].loss.max_interruptions
+        contract = self._contracts[row.contract]
+        most = (
+            self.max_deliveries - 1 if contract.uses_stream and self.max_deliveries else contract.loss.max_interruptions
+        )
         if most and row.phase != Phase.FINAL and row.interruptions > most:
             self.report(row.id, "interruptions.many", f"it goes on after {row.interruptions} interruptions")
 
-    def _check_dead_letter_notes(self, row: JobRow, dead_letters: int) -> None:
+    def _check_dead_letters(self, row: JobRow, dead_letters: int) -> None:
         rule = self._contracts[row.contract].dead_letters
+        for first, created in self._connection.execute(_FIRST_FAILED, (row.id,)):
+            charged = [event.at for event in self._logs[row.id] if '"charged":true' in (event.data or "")]
+            if first != min(charged, default=created):
+                detail = f"its dead letter says that it failed first at {first}, the log {charged[:1] or created}"
+                self.report(row.id, "dead-letter.first", detail)
         if dead_letters and rule and rule.note and (noted := self._count_notes(row.id, rule.note)) != dead_letters:
             self.report(row.id, "note.missing", f"{dead_letters} dead letters have {noted} notes {rule.note}")
 
@@ -175,8 +207,9 @@ class InvariantMonitor:
         move, contract = move_of(table, event), self._contracts[before.contract]
         reason = json.loads(event.data).get("reason") if event.data else None
         expired = reason in ("lease_expired", "execution_timeout") or move is Move.RECLAIM
-        if expired and self._leases.get(event.job_id, 0) > self._clock.wall:
-            left = self._leases[event.job_id] - self._clock.wall
+        lease_until, _ = self._leases.get(event.job_id, (0, None))
+        if expired and lease_until > self._clock.wall:
+            left = lease_until - self._clock.wall
             self.report(event.job_id, "lease.live", f"a lease with {left} µs left was expired", event.seq)
         if move is Move.CLAIM and event.source == before.status and (before.due_at or 0) > self._clock.highest:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
@@ -194,6 +227,7 @@ class InvariantMonitor:
             self.report(*finding, event.seq)
         if move is Move.RETRY:
             self._check_backoff(before, event)
+        self._check_pause(event)
 
     def _check_backoff(self, before: JobRow, event: EventRow) -> None:
         """A retry waits as long as its handler says, if the contract allows that, or as the backoff says."""
@@ -206,16 +240,26 @@ class InvariantMonitor:
             detail = f"retry {event.retries + 1} is due after {waits} µs, it must wait {delay} µs"
             self.report(event.job_id, "retry.delay", detail, event.seq)
 
+    def _check_pause(self, event: EventRow) -> None:
+        """A snooze, a sleep or a wait lasts as long as the handler says."""
+        data = json.loads(event.data or "{}")
+        name = SNOOZED if data.get("reason") == SNOOZED else data.get("correlation_key")
+        due_at = data.get("due_at")
+        if name in _PAUSES and (None if due_at is None else due_at - event.at) not in _PAUSES[name]:
+            self.report(event.job_id, "pause.differs", f"{name} at {event.at} lasts until {due_at}", event.seq)
+
     def _check_settling_token(self, row: JobRow, new_events: list[EventRow]) -> None:
         """Results, errors and reasons name the token of their execution: the one the job was leased under.
 
         Not checked: results from the stream that claim the job and settle it in one commit.
         """
-        (holder, old), (_, result) = self._results[row.id], self._token_and_result(row.id)
+        (holder, old, _), (_, result, error) = self._results[row.id], self._result_of(row.id)
         table = self._tables[row.contract]
         moves = {move_of(table, event) for event in new_events}
         if Move.SUCCEED in moves and result is None:
             self.report(row.id, "result.lost", "the job succeeded, but its result is not stored", row.version)
+        if Move.SUCCEED in moves and error is not None:
+            self.report(row.id, "error.kept", f"the job succeeded, and keeps the error {error}", row.version)
         if self._contracts[row.contract].uses_stream and moves & {Move.CLAIM, Move.RECLAIM}:
             return
         tokens = [json.loads(result)[TOKEN_FIELD]] if result and result != old else []
@@ -254,11 +298,9 @@ class InvariantMonitor:
                 for excess in self._limits.feed(step, self._contracts):
                     self.report(event.job_id, "limit.exceeded", excess)
 
-    def _token_and_result(self, job_id: str) -> tuple[str | None, str | None]:
-        rows: Any = self._connection.execute(
-            "SELECT token, result FROM detent_job_list WHERE id = ?", (job_id,)
-        ).fetchall()
-        return rows[0][0], rows[0][1]
+    def _result_of(self, job_id: str) -> tuple[str | None, str | None, str | None]:
+        rows: Any = self._connection.execute(_RESULT, (job_id,)).fetchall()
+        return rows[0][0], rows[0][1], rows[0][2]
 
     def _check_signals(self) -> None:
         """The first signal of a name counts: it is never changed, and deleted with its job only."""
@@ -300,6 +342,18 @@ class InvariantMonitor:
             if version < job.version or (version == job.version and (status != job.status or forgotten)):
                 detail = f"a call returned {job.status}, version {job.version}; it is {status}, version {version}"
                 self.report(job.id, "change.lost", detail)
+        # The cancel of a parent requests that of its children without an entry.
+        if job.cancel_requested is None and not list(self._connection.execute(_AUDITED, (job.id,))):
+            self.report(job.id, "audit.missing", f"the job was changed to {job.status}, the audit log has no entry")
+
+    def check_refused(self, job_id: str, refusal: DetentError) -> None:
+        """A call that has created its job is answered with that job when it is repeated."""
+        if job_id in self._rows and job_id not in self._deleted:
+            self.report(job_id, "repeat.refused", f"the call had created the job, and was refused with {refusal.code}")
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        for finding in self._schedules.check_edited(schedule):
+            self.report(*finding)
 
     def check_signalled(self, job: Job, name: str, data: Any, *, is_first: bool) -> None:
         """An acknowledged signal is stored, with its data if it is the first of its name."""
@@ -325,10 +379,18 @@ class InvariantMonitor:
             detail = f"execution {claimed.execution_no} was claimed with suspect {claimed.suspect}, its log differs"
             self.report(claimed.id, "suspect.differs", detail)
 
-    def check_refusal(self, job_id: str) -> None:
-        """A refused result leaves a note."""
-        if job_id not in self._deleted and not self._count_notes(job_id, SETTLE_REFUSED):
+    def check_refusal(self, settlement: Settlement) -> None:
+        """A refused result leaves a note, and is not the one that ended the execution."""
+        job_id = settlement.id
+        if job_id in self._deleted:
+            return
+        if not self._count_notes(job_id, SETTLE_REFUSED):
             self.report(job_id, "note.missing", "a late result was refused without a note")
+        digest = f'%"settlement":"{digest_of(settlement.outcome)}"%'
+        for (seq,) in self._connection.execute(_SETTLED_AS, (digest, job_id, settlement.token)):
+            self.report(
+                job_id, "repeat.refused", "this result has ended the execution, its repetition was refused", seq
+            )
 
     def _check_steps(self) -> None:
         """Only the holder of a job records its steps, and a finished step never changes."""
@@ -336,7 +398,7 @@ class InvariantMonitor:
         if sums == self._step_sums:
             return
         self._step_sums = sums
-        for job_id, name, result, finished, token, phase in self._connection.execute(_STEPS):
+        for job_id, name, result, finished, token, phase, *executions in self._connection.execute(_STEPS):
             before, now = self._steps.get((job_id, name)), (result, finished)
             if now == before:
                 continue
@@ -348,6 +410,8 @@ class InvariantMonitor:
             if recorded_by != token or phase != Phase.LEASED:
                 detail = f"{name} was recorded by {recorded_by}, the job was {phase} under {token}"
                 self.report(job_id, "step.stale", detail)
+            if len({*executions}) > 1:
+                self.report(job_id, "step.execution", f"{name} was recorded for execution {executions[0]}")
 
     def _check_step_results(self) -> None:
         """The step results that a job's result contains are the recorded ones, whichever execution recorded them."""
@@ -366,6 +430,9 @@ class InvariantMonitor:
     def any_ended(self, job_ids: Sequence[str]) -> bool:
         return any(job_id in self._rows and self._rows[job_id].phase == Phase.FINAL for job_id in job_ids)
 
+    def jobs_where(self, condition: Callable[[Contract, JobRow], bool]) -> list[str]:
+        return [job_id for job_id, row in self._rows.items() if condition(self._contracts[row.contract], row)]
+
     def jobs_between_executions(self) -> list[str]:
         """Jobs that have run, have not ended, and are not leased."""
         resting = (Phase.CLAIMABLE, Phase.BLOCKED)
@@ -374,6 +441,8 @@ class InvariantMonitor:
     def final_check(self, healed_at: Micros) -> None:
         """What can be checked only when every job has ended. healed_at: when the last fault was over."""
         self._check_step_results()
+        for job_id, key in self._connection.execute(_KEYS_WITHOUT_JOB):
+            self.report(job_id, "key.left", f"the job was deleted, and its key {key!r} stays taken")
         for job_id in sorted(self.acknowledged - self._rows.keys()):
             self.report(job_id, "submit.lost", "an acknowledged submit is not in the database")
         for finding in (*self._schedules.final_check(), *self._related_jobs.final_check(healed_at)):
@@ -386,6 +455,7 @@ class InvariantMonitor:
 
 
 _MISSING = object()
+SNOOZED = "snoozed"
 _UNBOUND = "PAYLOAD_INVALID"
 _FINGERPRINT = """SELECT count(*), sum(version), sum(lease_until), (SELECT max(n) FROM detent_events),
 (SELECT count(*) FROM detent_keys), (SELECT count(*) FROM detent_steps), (SELECT count(*) FROM detent_signals),
@@ -395,6 +465,22 @@ _PAUSED_QUEUE = (
     "SELECT p.name FROM detent_pauses p CROSS JOIN detent_job_list j ON j.queue = p.name"
     " WHERE p.kind = 'queue' AND j.id = ?"
 )
+_KEYS_WITHOUT_JOB = (
+    "SELECT job_id, key FROM detent_keys k WHERE NOT EXISTS (SELECT 1 FROM detent_jobs j WHERE j.id = k.job_id)"
+)
+_WITHOUT_ACTOR = "SELECT job_id, seq FROM detent_event_list WHERE n > ? AND actor IS NULL"
+_FIRST_FAILED = "SELECT first_failed_at, created_at FROM detent_dead_letters WHERE job_id = ?"
+_SETTLED_AS = (
+    "SELECT seq FROM detent_jobs j JOIN detent_event_list e ON e.job_id = j.id AND e.execution_no = j.execution_no"
+    " AND e.data LIKE ? WHERE j.id = ? AND j.token = ?"
+)
+_RESULT = "SELECT token, result, error_code FROM detent_job_list WHERE id = ?"
+_AUDITED = "SELECT 1 FROM detent_audit WHERE subject = ? LIMIT 1"
+_PAUSES: dict[str, tuple[Micros | None, ...]] = {
+    SNOOZED: (int(SNOOZE_SECONDS * SECOND),),
+    SLEEP: (int(SLEEP_SECONDS * SECOND),),
+    SIGNAL: (int(WAIT_SECONDS * SECOND), None),
+}
 _SIGNAL_SUMS = "SELECT count(*), sum(at), sum(timed_out) FROM detent_signals"
 _ALL_SIGNALS = "SELECT job_id, name, data, at, timed_out FROM detent_signals"
 _AWAITS_SIGNAL = (
@@ -408,7 +494,7 @@ _VOTED = "SELECT 1 FROM detent_votes WHERE job_id = ? AND name = ? AND person = 
 _CLAIMED = "SELECT payload, tenant_id, queue, job_type, timeout_ms FROM detent_job_list WHERE id = ?"
 _KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_job_list WHERE id = ?"
 _STEPS = (
-    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase "
+    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase, s.execution_no, j.execution_no "
     "FROM detent_steps s JOIN detent_job_list j ON j.id = s.job_id"
 )
 _STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM detent_steps"
@@ -422,6 +508,6 @@ _HELD_BY_MESSAGE = (
     "SELECT id FROM detent_job_list WHERE token = ? AND phase = ? AND coalesce(updated_at + timeout_ms * 1000 > ?, 1)"
 )
 _LEASES = (
-    f"SELECT id, lease_until, cancel_requested, updated_at + timeout_ms * 1000 + {TIMEOUT_GRACE}"
-    " FROM detent_job_list WHERE phase = ?"
+    f"SELECT id, lease_until, token, cancel_requested, updated_at + timeout_ms * 1000 + {TIMEOUT_GRACE},"
+    " EXISTS (SELECT 1 FROM detent_workers w WHERE w.id = j.worker) FROM detent_job_list j WHERE phase = ?"
 )

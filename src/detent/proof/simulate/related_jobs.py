@@ -77,6 +77,11 @@ class RelatedJobsMonitor:
             if new != old:
                 yield job_id, "requeue.differs", f"requeued as {new}, the job that failed was {old}"
 
+    def check_child(self, job_id: str) -> Iterator[BrokenRule]:
+        """A child belongs to the tenant of its parent."""
+        for tenant, parent_tenant in self._connection.execute(_TENANTS, (job_id,)):
+            yield job_id, "child.tenant", f"it belongs to {tenant}, its parent to {parent_tenant}"
+
     def final_check(self, healed_at: Micros) -> Iterator[BrokenRule]:
         """No child of a cancelled job is claimed long after that. healed_at: when the last fault was over."""
         for job_id, at, source, target, *names, cancelled_at in self._connection.execute(_EVENTS_OF_CHILDREN):
@@ -100,6 +105,10 @@ _VOTES = (
     " JOIN detent_approvals a ON a.job_id = v.job_id AND a.name = v.name WHERE NOT a.expired"
 )
 _COPIED = ("job_type", "payload", "tenant_id", "priority", "timeout_ms", "max_retries")
+_TENANTS = (
+    "SELECT c.tenant_id, p.tenant_id FROM detent_job_list c JOIN detent_job_list p ON p.id = c.parent_id"
+    " WHERE c.id = ? AND c.tenant_id <> p.tenant_id"
+)
 _REQUEUED = (
     f"SELECT json_array({', '.join(f'n.{name}' for name in _COPIED)}, n.effect_root),"
     f" json_array({', '.join(f'o.{name}' for name in _COPIED)}, coalesce(o.effect_root, o.id))"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from detent.core.contract.model import Contract, Move
-from detent.core.schedule import Misfire, Overlap, parse_interval
+from detent.core.schedule import Misfire, Overlap, Schedule, parse_interval
 from detent.core.times import iso
 from detent.engine.schedules.request import ScheduleRequest
 from detent.proof.controlled_store import BrokenRule
@@ -19,6 +19,8 @@ from .loop import MS, SECOND
 if TYPE_CHECKING:
     from .simulation import Simulation
 
+PLANNER = "planner"
+"""The name of the ScheduleOperator; its backfills create jobs, too."""
 STEADY = "steady"
 """A schedule that is never changed and catches up on all missed fires, so each of its fires must have created a job."""
 
@@ -26,8 +28,8 @@ STEADY = "steady"
 class ScheduleOperator(Client):
     """Adds schedules and changes all but the steady one at random until the faults are healed; then pauses them all."""
 
-    def __init__(self, simulation: "Simulation", name: str, count: int) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, simulation: "Simulation", count: int) -> None:
+        super().__init__(simulation, PLANNER)
         self.names = [STEADY, *(f"schedule-{n}" for n in range(1, count))][:count]
         self.done = False
         self.start(self._operate())
@@ -71,7 +73,9 @@ class ScheduleOperator(Client):
         self.simulation.note(f"{self.name} {act} {name}")
         if act == "edit":
             every = random.randint(2, 7)
-            await self.call_with_retries(lambda: engine.schedules.edit(name, {"every": every}, scope))
+            edited = await self.call_with_retries(lambda: engine.schedules.edit(name, {"every": every}, scope))
+            if isinstance(edited, Schedule):
+                self.simulation.monitor.check_schedule(edited)
         elif act == "backfill":
             now = engine.store.now()
             span = iso(now - 20 * SECOND) or "", iso(now - random.randrange(10) * SECOND) or ""
@@ -91,6 +95,14 @@ class ScheduleMonitor:
         self._fires: set[tuple[str, int]] = set()
         self._next_fires: dict[str, tuple[int, int | None]] = {}
 
+    def check_edited(self, schedule: Schedule) -> Iterator[BrokenRule]:
+        """An edit that was acknowledged is stored, unless the schedule was changed again since."""
+        for version, expression in self._connection.execute(_EDITED, (schedule.id,)):
+            changed_since = version > schedule.version
+            if not changed_since and (version, expression) != (schedule.version, schedule.expression):
+                detail = f"an edit returned version {schedule.version} of {schedule.name}, stored is version {version}"
+                yield "", "schedule.lost", detail
+
     def check_commit(self) -> Iterator[BrokenRule]:
         for schedule_id, version, next_fire, last_fire in self._connection.execute(_NEXT_FIRES):
             before = self._next_fires.get(schedule_id)
@@ -106,9 +118,13 @@ class ScheduleMonitor:
     def _check_new_fires(self) -> Iterator[BrokenRule]:
         """Backfills are not checked, these rules do not apply to them."""
         new: dict[str, list[tuple[Any, ...]]] = {}
-        for schedule_id, fire_at, *values in self._connection.execute(_FIRES_BY_SCHEDULE):
-            if (schedule_id, fire_at) not in self._fires:
-                self._fires.add((schedule_id, fire_at))
+        for schedule_id, fire_at, name, actor, *values in self._connection.execute(_FIRES_BY_SCHEDULE):
+            if (schedule_id, fire_at) in self._fires:
+                continue
+            self._fires.add((schedule_id, fire_at))
+            if actor not in (PLANNER, f"schedule:{name}"):
+                yield values[0], "fire.actor", f"the job of schedule {name} was created by {actor}"
+            if actor != PLANNER:
                 new.setdefault(schedule_id, []).append((fire_at, *values))
         for schedule_id, fires in new.items():
             fire_at, job_id, made_at, misfire, limit, grace, overlap = fires[0]
@@ -140,11 +156,13 @@ class ScheduleMonitor:
                     return
 
 
+_EDITED = "SELECT version, expression FROM detent_schedules WHERE id = ?"
 _NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM detent_schedules"
 _FIRES_BY_SCHEDULE = (
-    "SELECT f.schedule_id, f.fire_at, f.job_id, f.made_at, s.misfire, s.misfire_limit, s.misfire_grace, s.overlap"
+    "SELECT f.schedule_id, f.fire_at, s.name, e.actor,"
+    " f.job_id, f.made_at, s.misfire, s.misfire_limit, s.misfire_grace, s.overlap"
     " FROM detent_fires f JOIN detent_schedules s ON s.id = f.schedule_id"
-    " JOIN detent_event_list e ON e.job_id = f.job_id AND e.seq = 1 AND e.actor = 'schedule:' || s.name"
+    " JOIN detent_event_list e ON e.job_id = f.job_id AND e.seq = 1"
 )
 _UNFINISHED = (
     "SELECT j.id, j.contract, j.status, j.cancel_requested FROM detent_fires f"

@@ -27,7 +27,7 @@ from detent.stores.sqlite.session import Act, Session
 from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, ForeignWorker, Operator, Producer
-from .config import LIMITS, QUOTAS, Config
+from .config import LIMITS, MAX_DELIVERIES, QUOTAS, Config
 from .loop import MS, SECOND, Process, new_loop
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
@@ -72,7 +72,13 @@ class Simulation:
         limits = run_all(self.engine.limits.list())
         keep = None if config.keep_seconds is None else config.keep_seconds * SECOND
         self.monitor = InvariantMonitor(
-            self.connection, self.engine.contracts, self.clock, limits, keep, dict(QUOTAS[: config.quotas])
+            self.connection,
+            self.engine.contracts,
+            self.clock,
+            limits,
+            keep,
+            dict(QUOTAS[: config.quotas]),
+            MAX_DELIVERIES if config.orchestrators else None,
         )
         self.monitor.on_violation = self.loop.stop
         self.faults: dict[str, int] = {}
@@ -94,9 +100,13 @@ class Simulation:
         self.stores: list[SimulatedStore] = []
         self.orchestrators: list[OrchestratorProcess] = []
         lease = config.lease_seconds
-        self.stream_server = StreamServer(
-            self, StreamSettings("simulated", visibility_timeout_s=lease, heartbeat_interval_s=lease / 3)
+        settings = StreamSettings(
+            "simulated",
+            visibility_timeout_s=lease,
+            heartbeat_interval_s=lease / 3,
+            max_deliveries=self.monitor.max_deliveries,
         )
+        self.stream_server = StreamServer(self, settings)
 
     def random_stream(self, name: str) -> source.Random:
         """Each actor has its own random stream, so removing one actor hardly changes what the others do."""
@@ -114,7 +124,7 @@ class Simulation:
         shares = [share for share in (jobs - jobs // 2, jobs // 2) if share]
         producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(shares)]
         operators = [Operator(self, f"operator-{n}") for n in range(self.config.operators)]
-        planners = [ScheduleOperator(self, "planner", self.config.schedules)] if self.config.schedules else []
+        planners = [ScheduleOperator(self, self.config.schedules)] if self.config.schedules else []
         self._schedule_faults()
         self.loop.run(self.config.seconds * SECOND)
         self._heal_faults([*producers, *operators, *planners])
@@ -206,8 +216,9 @@ class Simulation:
     def on_batch_result(self, worker: WorkerProcess, settled: list[Settlement], result: BatchResult) -> None:
         stale = [job_id for job_id, error in result.refused.items() if isinstance(error, StaleLease)]
         self.stale_refused += len(stale)
-        for job_id in stale:
-            self.monitor.check_refusal(job_id)
+        for settlement in settled:
+            if settlement.id in stale:
+                self.monitor.check_refusal(settlement)
         for claimed in result.claimed:
             self.on_claimed(worker, claimed)
         for job_id, refusal in result.refused.items():

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detent.core.contract.streams import ResultStatus
 from detent.core.job import DeadLetter, Micros
 from detent.ports.stream import (
     Delivery,
@@ -257,7 +258,13 @@ class SimulatedTransport:
         return [_result(entry) for entry in entries]
 
     async def acknowledge_results(self, ids: Sequence[str]) -> None:
-        await self._call(lambda: self._server.results.drop(ids))
+        def acknowledge() -> None:
+            entries = [entry for result_id in ids if (entry := self._server.results.entries.get(result_id))]
+            ends = [entry.value for entry in entries if entry.value["status"] != ResultStatus.CLAIMED]
+            self._server.simulation.monitor.check_acknowledged([value["message_id"] for value in ends])
+            self._server.results.drop(ids)
+
+        await self._call(acknowledge)
 
     async def published_tasks(self) -> set[tuple[str, int]]:
         def published() -> set[tuple[str, int]]:

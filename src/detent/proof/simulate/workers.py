@@ -24,6 +24,7 @@ from detent.worker.worker import Worker
 
 from .handler import HANDLER, JOB_TYPE, OLD_HANDLER, has_slices
 from .loop import MS, SECOND, Process
+from .worker_rules import with_checks
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -115,7 +116,7 @@ class SimulatedWorker(Worker):
         self, engine: Engine, handlers: Mapping[str, Handler], *, process: WorkerProcess, **options: Any
     ) -> None:
         self.process, self.simulation = process, process.simulation
-        self.new_state = process.simulation.hooks.state
+        self.new_state = with_checks(process.simulation.hooks.state, process.simulation.monitor)
         super().__init__(engine, handlers, **options)
         self.id = process.name
         self._runner = SimulatedRunner(process)
