@@ -223,3 +223,9 @@ class IgnoresTimeouts(WorkerState):
     def tick(self, at: Reading, timeout_codes: dict[str, str]) -> list[Interrupt]:
         self._deadlines = []
         return super().tick(at, timeout_codes)
+
+
+@planted("lease-not-extended", "heartbeats do not extend the leases of the worker's jobs")
+class SendsEmptyHeartbeats(WorkerState):
+    def leases_to_extend(self, now: float) -> dict[str, str]:
+        return {}

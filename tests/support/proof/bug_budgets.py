@@ -105,6 +105,23 @@ BUDGETS = {
     "cancel-not-written": Budget(states=None, seeds=10, simulated="standard"),
     "wait-cut-short": Budget(states=None, seeds=15),
     "open-dead-letter-pruned": Budget(states=None, seeds=90),
+    "snooze-ignored": Budget(states=None, seeds=2, simulated="standard"),
+    "sleep-cut-short": Budget(states=None, seeds=2, simulated="standard"),
+    "expiry-approves": Budget(states=None, seeds=30, simulated="standard"),
+    "edit-not-written": Budget(states=None, seeds=20),
+    "repeated-submit-refused": Budget(states=None, seeds=2),
+    "repeated-result-refused": Budget(states=None, seeds=10, simulated="standard"),
+    "actor-not-logged": Budget(states=None, seeds=2),
+    "reopened-with-counters": Budget(states=None, seeds=4, simulated="formal"),
+    "child-of-another-tenant": Budget(states=None, seeds=4, simulated="standard"),
+    "audit-not-written": Budget(states=None, seeds=4),
+    "key-not-released": Budget(states=None, seeds=10, simulated="formal"),
+    "first-failure-forgotten": Budget(states=None, seeds=2),
+    "lease-cut-short": Budget(states=None, seeds=2),
+    "result-dropped-in-outage": Budget(states=None, seeds=4, simulated="standard"),
+    "queued-job-not-returned": Budget(states=None, seeds=10, simulated="standard"),
+    "timeout-not-enforced": Budget(states=None, seeds=4),
+    "lease-not-extended": Budget(states=None, seeds=2, simulated="standard"),
 }
 """Two to three times what was measured, so that other random numbers do not matter."""
 

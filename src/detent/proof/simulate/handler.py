@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Contract, Move
-from detent.core.errors import OnceUnfinished, QuotaExceeded, StoreUnavailable
+from detent.core.errors import DetentError, OnceUnfinished, QuotaExceeded, StoreUnavailable
 from detent.engine import Submission
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
@@ -104,6 +104,11 @@ async def work(
         raise Fail(message, code="CHILD_FAILED") from None
     except (QuotaExceeded, StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{message}: {type(error).__name__}") from None
+    except (DetentError, Retry, Fail, Snooze, Cancel):
+        raise
+    except Exception as error:
+        ctx._engine.store.handler_findings.append((ctx.job_id, "handler.error", repr(error)))  # type: ignore[attr-defined]
+        raise
     return result
 
 

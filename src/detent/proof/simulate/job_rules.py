@@ -6,6 +6,7 @@ from typing import Any
 
 import apsw
 
+from detent.core.approval import APPROVE
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import SUSPECT_LOSSES
 from detent.ports.verification import EventRow, JobRow
@@ -38,10 +39,13 @@ def check_retry(contract: Contract, before: JobRow, event: EventRow, move: Move 
 
 
 def check_wake(connection: apsw.Connection, before: JobRow, event: EventRow) -> Iterator[BrokenRule]:
-    """A wait that timed out is recorded; a job that was rejected before its first execution does not run."""
+    """A wait that timed out and a decision are recorded; a job rejected before its first execution does not run."""
     data: dict[str, Any] = json.loads(event.data or "{}")
     if data.get("reason") == "timeout" and not list(connection.execute(_SIGNAL, (before.id, before.wait_name))):
         yield before.id, "wait.unrecorded", f"its wait for {before.wait_name!r} timed out without a record"
+    for (decision,) in connection.execute(_DECISION, (before.id, before.wait_name)):
+        if "approved" in data and data["approved"] != (decision == APPROVE):
+            yield before.id, "decision.differs", f"{before.wait_name!r} was decided as {decision}, its event has {data}"
     if data.get("approved") is False and not event.execution_no:
         yield before.id, "approval.ignored", "it was rejected before its first execution, and runs"
 
@@ -69,6 +73,7 @@ def is_suspect(table: ContractTable, log: Iterable[EventRow], execution_no: int)
 
 CHILD_FAILED, FOREIGN = "CHILD_FAILED", "FOREIGN"
 _SIGNAL = "SELECT 1 FROM detent_signals WHERE job_id = ? AND name = ?"
+_DECISION = "SELECT decision FROM detent_approvals WHERE job_id = ? AND name = ?"
 _OLDER_IN_LANE = (
     "SELECT o.id FROM detent_jobs j JOIN detent_jobs o ON o.lane = j.lane AND o.ready = 1"
     " AND (o.due_at, o.n) < (j.due_at, j.n) WHERE j.id = ? LIMIT 1"

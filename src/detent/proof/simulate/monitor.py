@@ -85,6 +85,7 @@ class InvariantMonitor:
         """Jobs that have not ended, by the rows last checked."""
         self.violations: list[Finding] = []
         self.on_violation: Callable[[], object] = lambda: None
+        self.is_kept: Callable[[str, str | None], bool] = lambda job_id, token: False
 
     def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
         self.violations.append(Finding(job_id, seq, rule, detail))
@@ -205,7 +206,11 @@ class InvariantMonitor:
         if before is None:
             return
         move, contract = move_of(table, event), self._contracts[before.contract]
-        reason = json.loads(event.data).get("reason") if event.data else None
+        data = json.loads(event.data or "{}")
+        reason = data.get("reason")
+        lost = reason == "lease_expired" or move is Move.RECLAIM
+        if lost and self.is_kept(event.job_id, self._results[event.job_id][0]):
+            self.report(event.job_id, "lease.lost", "a worker that no fault has hit lost its lease", event.seq)
         expired = reason in ("lease_expired", "execution_timeout") or move is Move.RECLAIM
         lease_until, _ = self._leases.get(event.job_id, (0, None))
         if expired and lease_until > self._clock.wall:
@@ -225,6 +230,9 @@ class InvariantMonitor:
                 self.report(event.job_id, "pause.ignored", f"claimed while its queue {queue} is paused", event.seq)
         for finding in findings:
             self.report(*finding, event.seq)
+        requested = contract.approval_notes.get("requested") or "approval.requested"
+        if move is Move.HOLD and not self._count_notes(event.job_id, requested):
+            self.report(event.job_id, "note.missing", "it waits for an approval without a note", event.seq)
         if move is Move.RETRY:
             self._check_backoff(before, event)
         self._check_pause(event)

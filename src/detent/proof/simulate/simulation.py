@@ -33,7 +33,7 @@ from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
 from .story import EVENT_SEPARATOR
 from .stream_server import SimulatedTransport, StreamServer
-from .workers import OrchestratorProcess, WorkerProcess
+from .workers import RECOVERY_TIME, OrchestratorProcess, WorkerProcess
 
 T = TypeVar("T")
 SCHEDULED_FAULTS = (
@@ -81,6 +81,7 @@ class Simulation:
             MAX_DELIVERIES if config.orchestrators else None,
         )
         self.monitor.on_violation = self.loop.stop
+        self.monitor.is_kept = self._is_kept
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
         self.trace: list[str] | None = [] if keep_trace else None
@@ -203,6 +204,12 @@ class Simulation:
     @property
     def active_faults(self) -> tuple[str, ...]:
         return () if self._faults_healed else self.config.faults
+
+    def _is_kept(self, job_id: str, token: str | None) -> bool:
+        """Whether a worker holds this lease that has no reason to lose it: there was no fault for a while."""
+        calm = self.loop.now > self.config.seconds * SECOND + RECOVERY_TIME
+        workers = [process.worker.state for process in self.workers if calm and process.beats]
+        return any(job_id in state.held and state.held[job_id].claimed.token == token for state in workers)
 
     def on_claimed(self, worker: WorkerProcess, claimed: Claimed) -> None:
         self.monitor.check_claimed(claimed)

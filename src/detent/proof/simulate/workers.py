@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.model import Contract
+from detent.core.errors import DetentError
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Waits
 from detent.engine import BatchResult, Engine
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _GRACE_SECONDS = 2.0
 _CANCEL_GRACE_SECONDS = 4.0
+RECOVERY_TIME: Micros = 8 * SECOND
+"""Without faults, heartbeats are regular again within this time."""
 
 
 class WorkerProcess(Process):
@@ -83,6 +86,12 @@ class WorkerProcess(Process):
 
     def replace_after(self, span: Micros) -> None:
         self.loop.after(span, lambda: self.simulation.new_worker(stream=self.stream))
+
+    @property
+    def beats(self) -> bool:
+        """Whether no fault has kept it from its heartbeats for a while."""
+        troubled_until = max(self.stalled_until, self.no_heartbeat_until, self.slow_until)
+        return self.alive and self.loop.now > troubled_until + RECOVERY_TIME
 
     @property
     def runs_steps(self) -> bool:
@@ -231,7 +240,12 @@ class SimulatedHeartbeat(Heartbeat):
     async def send(self) -> None:
         process = self.process
         if process.loop.now >= process.no_heartbeat_until or process.answer_delay:
-            await super().send()
+            try:
+                await super().send()
+            except DetentError:
+                raise
+            except Exception as error:  # which the heartbeat logs and survives
+                process.simulation.monitor.report("", "heartbeat.error", f"{process.name}: {error!r}")
 
 
 class SimulatedRunner(Runner):
