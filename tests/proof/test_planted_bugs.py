@@ -19,7 +19,7 @@ LONG = {
     "cancel-request-forgotten", "suspect-not-alone", "overlap-ignored", "missed-run-made", "suspect-forgotten",
     "wait-timeout-not-recorded", "cancel-not-passed-on", "signal-wakes-nobody", "rejection-forgotten",
     "slot-freed-early", "dead-letter-reopened", "newest-first", "children-run-on",
-    "signal-data-lost", "vote-not-written", "open-dead-letter-pruned",
+    "signal-data-lost", "vote-not-written", "open-dead-letter-pruned", "expiry-approves",
 }  # fmt: skip
 
 
