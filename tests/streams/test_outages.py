@@ -52,6 +52,26 @@ async def test_after_a_flush_every_unfinished_task_is_published_again(harness: S
     await harness.check_integrity()
 
 
+async def test_a_task_that_the_clock_made_future_again_is_published_after_a_flush(harness: StreamHarness) -> None:
+    """Its message is lost, its item has left the outbox, and it is not due: the clock was set back in between."""
+    published, waiting = await harness.submit(delay=2.0), await harness.submit(delay=60.0)
+    harness.clock.advance(3)
+    await harness.publish()
+    assert [fields["task_id"] for _, fields in harness.redis.xrange(TASKS)] == [published.id]
+    harness.clock.advance(-30)
+    harness.redis.flushdb()
+    await harness.publish()
+    assert harness.redis.xlen(TASKS) == 0, "it is not due"
+    assert await harness.engine.store.read(lambda tx: tx.outbox.count_outbox_items()) == 2, "each is in it once"
+    harness.clock.advance(32)
+    await harness.publish()
+    assert [fields["task_id"] for _, fields in harness.redis.xrange(TASKS)] == [published.id]
+    harness.clock.advance(60)
+    await harness.work()
+    assert {(await harness.job(job.id)).status for job in (published, waiting)} == {"succeeded"}
+    await harness.check_integrity()
+
+
 async def test_a_worker_lost_with_the_server_is_replaced(harness: StreamHarness) -> None:
     job = await harness.submit()
     await harness.publish()

@@ -224,6 +224,7 @@ class ClaimableJob(NamedTuple):
     id: str
     version: int
     failures: int
+    due_at: Micros
 
 
 class OutboxTable(Protocol):
@@ -246,7 +247,7 @@ class OutboxTable(Protocol):
     async def count_outbox_items(self) -> int: ...
 
     async def claimable(self, contracts: Sequence[str]) -> list[ClaimableJob]:
-        """Every claimable job of these contracts."""
+        """The claimable jobs of these contracts, without those that wait in the outbox until they are due."""
         ...
 
     async def note_heartbeats(self, held: Mapping[str, str], names: Mapping[str, str], older_than: Micros) -> None:

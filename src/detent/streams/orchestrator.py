@@ -196,9 +196,9 @@ class Orchestrator:
         contracts = sorted(stream_contract_names(self.engine.contracts))
         claimable = await tx.outbox.claimable(contracts)
         outbox_items = [
-            OutboxItem(job_id, TASK, version, tx.now)
-            for job_id, version, failures in claimable
-            if (job_id, failures) not in on_stream
+            OutboxItem(job.id, TASK, job.version, max(job.due_at, tx.now))
+            for job in claimable
+            if (job.id, job.failures) not in on_stream
         ]
         if stored is None or stored.partition("/")[0] != current.partition("/")[0]:
             outbox_items += [

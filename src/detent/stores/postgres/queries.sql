@@ -220,9 +220,12 @@ WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version 
   AND EXISTS (SELECT FROM detent.stream_epochs w WHERE w.name = :stream AND w.epoch LIKE '%/' || :run_id);
 
 -- name: claimable
--- All jobs of these contracts that wait for a worker now.
-SELECT j.id, j.version, coalesce(j.failures, 0) FROM (
-  SELECT id FROM detent.queue UNION ALL SELECT id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock})) q
+-- All jobs of these contracts that wait for a worker now, and those that left the outbox although they are not due: the
+-- clock was set back after they were published.
+SELECT j.id, j.version, coalesce(j.failures, 0), q.due_at FROM (
+  SELECT id, due_at FROM detent.queue UNION ALL
+  SELECT id, due_at FROM detent.timers t WHERE NOT wakes
+    AND (due_at <= (SELECT {clock}) OR NOT EXISTS (SELECT FROM detent.outbox o WHERE o.job_id = t.id))) q
 CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE id = q.id OFFSET 0) j WHERE j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))));
 
 -- name: expire_leases

@@ -243,11 +243,14 @@ DELETE FROM detent.outbox WHERE (job_id, kind, version, due_at) IN (
   AND EXISTS (SELECT 1 FROM detent.stream_epochs WHERE name = :stream AND epoch LIKE '%/' || :run_id);
 
 -- name: claimable
--- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
-SELECT id, version, failures FROM detent.job_list WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
+-- All jobs of these contracts that wait for a worker now, and those that left the outbox although they are not due: the
+-- clock was set back after they were published. Indexes: jobs_ready, jobs_later, primary key of outbox.
+SELECT id, version, failures, due_at FROM detent.job_list
+WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
 UNION ALL
-SELECT id, version, failures FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
-  AND state & 3 = 0 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
+SELECT id, version, failures, due_at FROM detent.job_list j WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = 0 AND contract IN (SELECT value FROM json_each(:contracts))
+  AND (due_at <= :now OR NOT EXISTS (SELECT 1 FROM detent.outbox o WHERE o.job_id = j.id));
 
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream.
