@@ -27,8 +27,8 @@ class RelatedJobsMonitor:
         self._contracts = contracts
         self._awaited: dict[str, list[tuple[str, str]]] = {}
         """parent id -> (child id, when it wakes the parent) of each child that has not ended"""
-        self._noted: set[Any] = set()
-        """(parent id, child id) of ends of children that have not been processed"""
+        self._noted: list[Any] = []
+        """(parent id, child id, whether it failed) of each end of a child that has not been processed"""
         self.closed: dict[str, tuple[str, str | None]] = {}
         """dead letter id -> (status, id of the new job), of those that are not open any more"""
 
@@ -39,7 +39,7 @@ class RelatedJobsMonitor:
         for parent_id, *child in self._connection.execute(_AWAITED):
             awaited[parent_id].append((child[0], child[1]))
         self._awaited = awaited
-        self._noted = set(self._connection.execute(_CHILD_EVENTS))
+        self._noted = self._connection.execute(_CHILD_EVENTS).fetchall()
         yield from self._check_dead_letters()
         yield from self._check_approvals()
 
@@ -48,10 +48,11 @@ class RelatedJobsMonitor:
 
         An operator may have reopened a child between its end and the wake; the handler then waits for it again.
         """
-        ended = dict(self._ended_children(parent_id))
+        ended = {child: not failed for parent, child, failed in self._noted if parent == parent_id}
+        ended |= dict(self._ended_children(parent_id))
         for child_id, wakes_on in self._awaited.get(parent_id, ()):
             enough = wakes_on == ANY or (wakes_on != END and not all(ended.values()))
-            if child_id not in ended and not enough and (parent_id, child_id) not in self._noted:
+            if child_id not in ended and not enough:
                 yield parent_id, "parent.early", f"it was woken although its child {child_id} has not ended"
 
     def _ended_children(self, parent_id: str) -> Iterator[tuple[str, bool]]:
@@ -104,7 +105,7 @@ _MISSED = (
     "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
 )
 _AWAITED = "SELECT parent_id, child_id, wakes_on FROM detent_awaited"
-_CHILD_EVENTS = "SELECT parent_id, child_id FROM detent_child_events"
+_CHILD_EVENTS = "SELECT parent_id, child_id, failed FROM detent_child_events"
 _ENDED = "SELECT id, contract, status FROM detent_job_list WHERE parent_id = ? AND phase = ?"
 _CLOSED = "SELECT id, job_id, status, requeued_as FROM detent_dead_letters WHERE status <> 'open'"
 _VOTES = (
