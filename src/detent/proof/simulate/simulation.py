@@ -411,7 +411,9 @@ class Simulation:
         if self._has_violation():
             return
         self.note("no more faults from here on")
-        self._faults_healed, self._healed_at = True, self.clock.highest
+        self._faults_healed = True
+        stalled = max((process.stalled_until - self.loop.now for process in self.workers), default=0)
+        self._healed_at = self.clock.highest + max(0, stalled)
         self._store_down_until = self._disk_slow_until = self.stream_server.down_until = 0
         for client in clients:
             client.faults_healed = True
