@@ -98,6 +98,19 @@ async def test_the_late_result_of_a_lost_worker_is_refused(engine: Engine, clock
     assert (await engine.settle(new.id, new.token, Succeeded('"new"'))).result == '"new"'
 
 
+@pytest.mark.parametrize("outcome", [retryable("standard"), Stopped(), Snoozed(0)], ids=lambda v: type(v).__name__)
+async def test_a_result_repeated_after_the_next_claim_is_refused(
+    engine: Engine, clock: FakeClock, outcome: Outcome
+) -> None:
+    """It counts, but its token no longer stands on the row."""
+    old = await running(engine, "standard")
+    await engine.settle(old.id, old.token, outcome)
+    clock.advance(LONG)
+    new = await claim_one(engine, worker="w2")
+    await refused_noted(engine, old.id, engine.settle(old.id, old.token, outcome), "LEASE_STALE", "settle.refused")
+    assert (await engine.settle(new.id, new.token, Succeeded('"new"'))).result == '"new"'
+
+
 async def test_a_result_after_the_lease_time_counts_while_nobody_took_the_job(engine: Engine, clock: FakeClock) -> None:
     held = await running(engine)
     clock.advance(LONG)

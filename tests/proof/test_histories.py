@@ -51,6 +51,9 @@ LEGAL = {
     "the reply of the submit was lost": [submit(0, NEVER), claim(2, 3), settle(4, 5), read(6, "succeeded", 3)],
     "the submit was repeated": [*PLAIN, submit(3, 4), read(6, "succeeded", 3)],
     "the settlement was repeated": [*PLAIN, settle(6, 7), read(8, "succeeded", 3)],
+    "the settlement was repeated when the job had been claimed again": [
+        submit(0, 1), claim(2, 3), settle(4, NEVER, outcome="Failed", answer="unknown"), claim(6.1, 7, "b", 4, 2),
+        settle(8, 9, outcome="Failed", answer="refused"), settle(10, 11, "b")],
     "a read during the claim sees either status": [*PLAIN, read(2.2, "queued", 1), read(2.4, "running", 2)],
     "a settlement without a reply took effect": [submit(0, 1), claim(2, 3), settle(4, NEVER, answer="unknown"),
                                                  read(6, "succeeded", 3)],
@@ -79,6 +82,7 @@ ILLEGAL = {
     "double settlement": [*PLAIN, claim(6, 7, "b", 4, 2), settle(8, 9, "b")],
     "another outcome after the settlement": [*PLAIN, settle(6, 7, outcome="Failed")],
     "stale token accepted": [submit(0, 1), claim(2, 3), claim(14, 15, "b", 4, 2), settle(16, 17, "a")],
+    "a repeated settlement is refused": [*PLAIN, settle(6, 7, answer="refused")],
     "valid token refused": [submit(0, 1), claim(2, 3), settle(4, 5, answer="refused"), read(6, "running", 2)],
     "status goes back": [submit(0, 1), claim(2, 3), read(4, "running", 2), read(5, "queued", 1)],
     "version goes back": [*PLAIN, read(6, "succeeded", 3), read(7, "succeeded", 2)],
