@@ -82,6 +82,9 @@ ILLEGAL = {
     "double settlement": [*PLAIN, claim(6, 7, "b", 4, 2), settle(8, 9, "b")],
     "another outcome after the settlement": [*PLAIN, settle(6, 7, outcome="Failed")],
     "stale token accepted": [submit(0, 1), claim(2, 3), claim(14, 15, "b", 4, 2), settle(16, 17, "a")],
+    "a repeated settlement is accepted after the next claim": [
+        submit(0, 1), claim(2, 3), settle(4, 5, outcome="Failed"), claim(7.1, 8, "b", 4, 2),
+        settle(9, 10, outcome="Failed")],
     "a repeated settlement is refused": [*PLAIN, settle(6, 7, answer="refused")],
     "valid token refused": [submit(0, 1), claim(2, 3), settle(4, 5, answer="refused"), read(6, "running", 2)],
     "status goes back": [submit(0, 1), claim(2, 3), read(4, "running", 2), read(5, "queued", 1)],

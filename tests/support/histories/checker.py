@@ -202,7 +202,7 @@ def _settle(state: State, call: Call, rules: Rules, retries: int) -> Step:
     """A repetition gets the same answer until the job is claimed again; from then on the former token is refused."""
     token, outcome = call.arguments
     holds = state.status == "running" and state.token == token
-    is_repeated = state.settled == (token, outcome)
+    is_repeated = state.settled == (token, outcome) and state.token == token
     if call.answer != "refused":
         if holds:
             after = _outcome(state, outcome, retries)
@@ -210,7 +210,7 @@ def _settle(state: State, call: Call, rules: Rules, retries: int) -> Step:
             yield after._replace(settled=(token, outcome), due=due)
         elif is_repeated:
             yield state
-    if call.answer == "unknown" or (call.answer == "refused" and not (holds or (is_repeated and state.token == token))):
+    if call.answer == "unknown" or (call.answer == "refused" and not holds and not is_repeated):
         yield state
 
 

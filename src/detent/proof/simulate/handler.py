@@ -38,7 +38,7 @@ HOPELESS = "HOPELESS"
 """The code of a failure that its handler does not want to be retried."""
 QUESTION = "may it go on"
 DEADLINES = (2.5, 25.0)
-"""Seconds until an approval is decided by its default; whether the plan of the job has an even number of lines."""
+"""Seconds until an approval is decided by its default: of jobs with an even number of plan lines, and of others."""
 _DEFAULTS = ("reject", "approve", "fail")
 CHILDREN = 2
 _OUTCOMES: dict[str, Callable[[str], Exception]] = {

@@ -165,8 +165,6 @@ class InvariantMonitor:
         if before is None:
             for finding in (*self._related_jobs.check_requeued(job_id), *self._related_jobs.check_child(job_id)):
                 self.report(*finding)
-        if move_of(table, log[-1]) is Move.REOPEN and (row.failures or row.retries or row.interruptions):
-            self.report(job_id, "reopen.counters", "it was reopened and keeps the counters of its former executions")
         contract, resting = self._contracts[row.contract], row.phase in (Phase.CLAIMABLE, Phase.BLOCKED)
         if job_id in self._cancel_requested and resting and row.status not in contract.cancel_requests:
             self.report(job_id, "cancel.forgotten", f"it is {row.status}, its cancel request was not carried out")
@@ -211,7 +209,7 @@ class InvariantMonitor:
         lost = reason == "lease_expired" or move is Move.RECLAIM
         if lost and self.is_kept(event.job_id, self._results[event.job_id][0]):
             self.report(event.job_id, "lease.lost", "a worker that no fault has hit lost its lease", event.seq)
-        expired = reason in ("lease_expired", "execution_timeout") or move is Move.RECLAIM
+        expired = lost or reason == "execution_timeout"
         lease_until, _ = self._leases.get(event.job_id, (0, None))
         if expired and lease_until > self._clock.wall:
             left = lease_until - self._clock.wall
@@ -235,7 +233,7 @@ class InvariantMonitor:
             self.report(event.job_id, "note.missing", "it waits for an approval without a note", event.seq)
         if move is Move.RETRY:
             self._check_backoff(before, event)
-        self._check_pause(event)
+        self._check_pause(event, data)
 
     def _check_backoff(self, before: JobRow, event: EventRow) -> None:
         """A retry waits as long as its handler says, if the contract allows that, or as the backoff says."""
@@ -248,9 +246,8 @@ class InvariantMonitor:
             detail = f"retry {event.retries + 1} is due after {waits} µs, it must wait {delay} µs"
             self.report(event.job_id, "retry.delay", detail, event.seq)
 
-    def _check_pause(self, event: EventRow) -> None:
+    def _check_pause(self, event: EventRow, data: Mapping[str, Any]) -> None:
         """A snooze, a sleep or a wait lasts as long as the handler says."""
-        data = json.loads(event.data or "{}")
         name = SNOOZED if data.get("reason") == SNOOZED else data.get("correlation_key")
         due_at = data.get("due_at")
         if name in _PAUSES and (None if due_at is None else due_at - event.at) not in _PAUSES[name]:

@@ -242,7 +242,7 @@ class SimulatedHeartbeat(Heartbeat):
         if process.loop.now >= process.no_heartbeat_until or process.answer_delay:
             try:
                 await super().send()
-            except DetentError:
+            except (DetentError, TimeoutError):  # the store did not answer
                 raise
             except Exception as error:  # which the heartbeat logs and survives
                 process.simulation.monitor.report("", "heartbeat.error", f"{process.name}: {error!r}")
